@@ -1,0 +1,71 @@
+"""timebounds: one deadline for a whole operation, and clocks that tests move by hand."""
+
+from timebounds._checks import blocking_allowed
+from timebounds.blocking.receiver import BudgetedReceiver
+from timebounds.blocking.socket_port import SocketLike
+from timebounds.bounds.allowance import Granted, Overrun, Refused, RetryAllowance, SharedAllowance
+from timebounds.bounds.backoff import Backoff, Jitter, RandomSource
+from timebounds.bounds.clock import (
+    MONOTONIC,
+    WALL,
+    BootClock,
+    Clock,
+    MonotonicClock,
+    Poller,
+    SteadyClock,
+    WallClock,
+)
+from timebounds.bounds.deadline import Deadline
+from timebounds.bounds.expiry import Expiry
+from timebounds.errors import (
+    BoundReached,
+    Busy,
+    ClockError,
+    DeadlineExceeded,
+    IdleTimeout,
+    LimitExceeded,
+    PeerClosed,
+    TimeboundsError,
+    TooSlow,
+    Unfinished,
+)
+from timebounds.policies.receiving import MinRate, ReceiveOutcome, ReceiveReport
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "MONOTONIC",
+    "WALL",
+    "Backoff",
+    "BootClock",
+    "BoundReached",
+    "BudgetedReceiver",
+    "Busy",
+    "Clock",
+    "ClockError",
+    "Deadline",
+    "DeadlineExceeded",
+    "Expiry",
+    "Granted",
+    "IdleTimeout",
+    "Jitter",
+    "LimitExceeded",
+    "MinRate",
+    "MonotonicClock",
+    "Overrun",
+    "PeerClosed",
+    "Poller",
+    "RandomSource",
+    "ReceiveOutcome",
+    "ReceiveReport",
+    "Refused",
+    "RetryAllowance",
+    "SharedAllowance",
+    "SocketLike",
+    "SteadyClock",
+    "TimeboundsError",
+    "TooSlow",
+    "Unfinished",
+    "WallClock",
+    "blocking_allowed",
+]

@@ -1,0 +1,206 @@
+"""`BudgetedReceiver`: reads from a borrowed socket, each read capped by what remains.
+
+The rules are in `policies/receiving.py`; the ways of waiting in `socket_port.py`. Here the two
+meet: arguments are checked, one user at a time is let in, and the plan is driven.
+"""
+
+from __future__ import annotations
+
+from threading import get_ident
+from typing import TYPE_CHECKING, final
+
+from timebounds._checks import (
+    as_delimiter,
+    count,
+    member,
+    nanoseconds,
+    refuse_on_loop_thread,
+    writable,
+)
+from timebounds.blocking.socket_port import port_for
+from timebounds.blocking.turn import Turn
+from timebounds.bounds.allowance import Overrun, RetryAllowance
+from timebounds.bounds.deadline import NEVER_NS, Deadline, as_deadline
+from timebounds.policies.inbox import Exactly, Inbox, Some, Target, Until
+from timebounds.policies.plan import drive
+from timebounds.policies.receiving import (
+    MinRate,
+    ReceiveReport,
+    Rules,
+    begin,
+    conclude,
+    nothing,
+    receiving,
+)
+
+if TYPE_CHECKING:
+    import socket
+    from datetime import timedelta
+
+    from timebounds.blocking.socket_port import SocketLike
+    from timebounds.bounds.allowance import Allowance
+
+    Seconds = int | float | timedelta
+
+__all__ = ["BudgetedReceiver"]
+
+
+@final
+class BudgetedReceiver:
+    """Receives bytes from a borrowed stream socket under one deadline for each whole operation.
+
+    A read waits for at most the least of `idle_timeout`, the rate allowance of `min_rate` and what
+    remains of the deadline, so a peer that drips bytes cannot stretch a call. Every verb returns
+    its value or raises; either way `report` tells what happened, and no byte is lost: what a verb
+    did not hand out is `pending`.
+
+    The socket is never closed and afterwards has the timeout it had before. Plain sockets are not
+    switched at all, so another thread may send meanwhile; a TLS socket, or an object with recv and
+    settimeout, is switched during a receive. For one thread at a time, and for no thread with a
+    running event loop (see `blocking_allowed`).
+
+    Args:
+        sock: a connected stream socket, plain or TLS, or an object with recv, settimeout and
+            gettimeout. Datagram sockets are refused.
+        idle_timeout: seconds of silence that end a read; None for no such limit.
+        allowance: how often an idle wait is tried again, after which backoff. Each operation
+            starts with all of it; `resume` goes on with the rest.
+        min_rate: the slowest acceptable stream.
+        overrun: what a backoff means that would use up the budget: wait to its end (CAP), or
+            give up at once (REFUSE).
+    """
+
+    __slots__ = ("_allowance", "_inbox", "_port", "_rules", "_turn")
+
+    def __init__(
+        self,
+        sock: SocketLike | socket.socket,
+        *,
+        idle_timeout: Seconds | None = None,
+        allowance: Allowance = RetryAllowance.none(),  # noqa: B008  (frozen)
+        min_rate: MinRate | None = None,
+        overrun: Overrun = Overrun.CAP,
+    ) -> None:
+        idle_ns = NEVER_NS
+        if idle_timeout is not None:
+            idle_ns = nanoseconds(idle_timeout, "idle_timeout", positive=True)
+        if not callable(getattr(allowance, "spend", None)):
+            msg = f"allowance must be a RetryAllowance such as RetryAllowance(2), not {allowance!r:.80}"
+            raise TypeError(msg)
+        if min_rate is not None and not isinstance(min_rate, MinRate):
+            msg = f"min_rate must be MinRate(bytes_per_second, grace), not {min_rate!r:.80}"
+            raise TypeError(msg)
+        self._rules = Rules(idle_ns, min_rate, member(overrun, "overrun", Overrun))
+        self._allowance = allowance
+        self._port = port_for(sock)
+        self._inbox = Inbox()
+        self._turn = Turn()
+
+    @property
+    def report(self) -> ReceiveReport | None:
+        """What the last operation reported; None before the first and while one is under way."""
+        return self._inbox.report
+
+    @property
+    def pending(self) -> bytes:
+        """A copy of the bytes that were taken from the socket and not handed out."""
+        return self._inbox.pending
+
+    def receive_exactly(self, size: int, deadline: Deadline) -> bytes:
+        """Return exactly `size` bytes; never ask the socket for more.
+
+        Bounds the whole operation, backoff included, by `deadline`. A size of 0 touches neither
+        socket nor clock. Memory follows what arrives, not `size`.
+
+        Raises:
+            DeadlineExceeded: the deadline passed, with all bytes there or not.
+            IdleTimeout, TooSlow: the peer was silent too long, or too slow.
+            PeerClosed: the stream ended first; what came is in `error.report.data`.
+            Unfinished, Busy: an earlier operation is open; another user is inside.
+            OSError: as the socket raised it, with a note that counts the bytes kept.
+
+        A stop by any exception, Ctrl-C too, keeps the bytes: `resume` goes on, `discard` gives up.
+        """
+        size = count(size, "size")
+        return self._receive(Exactly(size, self._allowance), deadline)
+
+    def receive_into(self, buffer: bytearray | memoryview, deadline: Deadline) -> None:
+        """Fill the whole writable `buffer`; never ask the socket for more.
+
+        As `receive_exactly`, but the bytes are handed out as they come: after an error the first
+        `len(buffer) - missing` of them are in the buffer, and `resume` fills the rest.
+        """
+        self._receive(writable(buffer, "buffer"), deadline)
+
+    def receive_until(self, delimiter: bytes, max_bytes: int, deadline: Deadline) -> bytes:
+        r"""Return the bytes up to and including `delimiter`, at most `max_bytes` with it.
+
+        May read beyond the delimiter: the surplus stays pending and is served first.
+        As `receive_exactly`, and:
+
+        Raises:
+            LimitExceeded: no delimiter within `max_bytes`. Only `discard` helps then.
+        """
+        mark = as_delimiter(delimiter, "delimiter")
+        max_bytes = count(max_bytes, "max_bytes", minimum=len(mark))
+        return self._receive(Until(mark, max_bytes, self._allowance), deadline)
+
+    def receive_some(self, max_bytes: int, deadline: Deadline) -> bytes:
+        """Return what is there, between 1 and `max_bytes` bytes; b"" only at the end.
+
+        Bounded and raising as `receive_exactly`, without PeerClosed. It has no target to miss, so
+        after a timeout the position in the stream is known and the next verb may follow.
+        """
+        max_bytes = count(max_bytes, "max_bytes", minimum=1)
+        return self._receive(Some(max_bytes, self._allowance), deadline)
+
+    def resume(self, deadline: Deadline) -> bytes:
+        """Go on with the unfinished operation: same target, the bytes kept, the rest of the allowance.
+
+        Returns what the unfinished verb would have returned (b"" for `receive_into`, whose bytes
+        are in its buffer), and raises the same.
+
+        Raises:
+            Unfinished: nothing is unfinished, or resuming can not help: the limit was exceeded, or
+                bytes may have been lost.
+        """
+        return self._receive(None, deadline)
+
+    def discard(self) -> bytes:
+        """Give up the unfinished operation; return the pending bytes, which are handed out by it.
+
+        Afterwards the receiver starts anew at whatever the stream brings next. Waits for nothing.
+        """
+        mine = (get_ident(),)
+        self._turn.take(mine, "a BudgetedReceiver")
+        try:
+            kept = self._inbox.pending
+            self._port.in_doubt = False
+            self._inbox.settle(len(kept), None, self._inbox.report)
+            return kept
+        finally:
+            self._turn.give_back()
+
+    def _receive(self, wanted: Target | memoryview | None, deadline: Deadline) -> bytes:
+        """Run one operation: a new target, a buffer to fill, or (None) the unfinished one."""
+        deadline = as_deadline(deadline)
+        refuse_on_loop_thread("BudgetedReceiver", "AsyncBudgetedReceiver")
+        mine = (get_ident(),)
+        self._turn.take(mine, "a BudgetedReceiver")
+        try:
+            target = begin(self._inbox, wanted, self._allowance, in_doubt=self._port.in_doubt)
+            if target.requested == 0:
+                return nothing(self._inbox, target)
+            now = deadline._now()
+            plan = receiving(target, self._inbox, self._rules, deadline._at, now)
+            try:
+                report = drive(plan, self._port, deadline, now)
+            except BaseException as error:
+                error.add_note(f"{target}: {len(self._inbox)} bytes kept as pending")
+                raise
+            return conclude(report, target, self._inbox, self._rules, deadline)
+        finally:
+            try:
+                self._port.give_back()
+            finally:
+                self._turn.give_back()

@@ -1,0 +1,127 @@
+"""The allowance: how many retries are left in the whole operation.
+
+Rules (A1, A3 of the contracts):
+- A frozen value. `spend()` changes nothing: it returns what is left, and nothing refills it.
+- An allowance handed to many operations starts anew in each; to share one count among nested
+  calls or threads, hand down `allowance.shared()`.
+- What a backoff that would use up the budget means is chosen by `Overrun`.
+
+What must not live here: waiting, and the decision what may be retried.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+from threading import RLock
+from typing import Protocol, final
+
+from timebounds._checks import count
+from timebounds.bounds.backoff import Backoff
+
+__all__ = ["Allowance", "Granted", "Overrun", "Refused", "RetryAllowance", "SharedAllowance"]
+
+
+@final
+class Overrun(Enum):
+    """What happens when the next backoff would use up all that remains of the deadline."""
+
+    CAP = "cap"
+    """Wait to the end of the budget, then stop: for what may still become true meanwhile."""
+    REFUSE = "refuse"
+    """Give up at once: waiting only to fail would be a waste."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """One more retry, after `delay` seconds; `rest` is the allowance from then on."""
+
+    delay: float
+    rest: Allowance
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """No retry is left."""
+
+
+class Allowance(Protocol):
+    """What a policy asks for a retry: a `RetryAllowance`, or a `SharedAllowance`."""
+
+    def spend(self) -> Granted | Refused:
+        """Ask for one retry."""
+        ...
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class RetryAllowance:
+    """At most `retries` retries in one whole operation, each after the wait of `backoff`.
+
+    `RetryAllowance(3, Backoff.exponential(0.1, cap=2.0))`. Progress never refills it.
+    """
+
+    retries: int
+    backoff: Backoff = Backoff.none()  # noqa: RUF009  (frozen, so one for all is safe)
+    _spent: int = 0
+    _previous: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse what is no count and no backoff."""
+        count(self.retries, "retries")
+        if not isinstance(self.backoff, Backoff):
+            given = f"{self.backoff!r:.80}"
+            msg = f"backoff must be a Backoff such as Backoff.fixed(0.5), not {given}"
+            raise TypeError(msg)
+
+    @staticmethod
+    def none() -> RetryAllowance:
+        """Return the allowance without any retry."""
+        return RetryAllowance(0)
+
+    def spend(self) -> Granted | Refused:
+        """Return `Granted(delay, rest)`, or `Refused` when nothing is left. Changes nothing."""
+        if self.retries == 0:
+            return Refused()
+        delay = self.backoff.delay(self._spent + 1, self._previous)
+        rest = replace(self, retries=self.retries - 1, _spent=self._spent + 1, _previous=delay)
+        return Granted(delay, rest)
+
+    def shared(self) -> SharedAllowance:
+        """Return one counter for many users, which starts from this value."""
+        return SharedAllowance(self)
+
+
+@final
+class SharedAllowance:
+    """One allowance for nested calls, threads and tasks: all of them together get its retries.
+
+    Each `spend()` takes from the same count. Thread-safe; blocks only for the moment of counting.
+    """
+
+    __slots__ = ("_left", "_lock")
+
+    def __init__(self, allowance: RetryAllowance) -> None:
+        self._left = allowance
+        # Re-entrant: a signal handler may spend while this thread is counting.
+        self._lock = RLock()
+
+    @property
+    def retries(self) -> int:
+        """How many retries are left."""
+        return self._left.retries
+
+    def spend(self) -> Granted | Refused:
+        """Take one retry from the common count: `Granted(delay, rest)`, rest being this object."""
+        with self._lock:
+            step = self._left.spend()
+            if isinstance(step, Granted):
+                assert isinstance(step.rest, RetryAllowance)  # noqa: S101  (it spends itself)
+                self._left = step.rest
+                return Granted(step.delay, self)
+            return step
+
+    def __repr__(self) -> str:
+        return f"<SharedAllowance, {self.retries} retries left>"

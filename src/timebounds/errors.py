@@ -1,0 +1,93 @@
+"""The exception tree: the class says whose move is next.
+
+    TimeboundsError                  never raised itself
+    ├─ BoundReached                  "you asked me to stop here": retrying inside the same bound is pointless
+    │  ├─ DeadlineExceeded           the shared budget is spent                        (TimeoutError)
+    │  ├─ IdleTimeout                the peer was silent too long; budget may remain   (TimeoutError)
+    │  └─ TooSlow                    below the minimum rate                            (TimeoutError)
+    ├─ PeerClosed                    the peer closed before the message was whole      (EOFError)
+    ├─ LimitExceeded                 more bytes than the caller allowed                (ValueError)
+    ├─ Busy                          two users of one receiver                         (RuntimeError)
+    ├─ Unfinished                    the stream position is unknown                    (RuntimeError)
+    └─ ClockError                    a clock went backwards, gave no number, or two were mixed  (RuntimeError)
+
+A caller's own mistake is a plain `ValueError`, `TypeError` or `RuntimeError`, raised at the call.
+
+The class in brackets is a second base, so that code which knows only the standard library
+catches the right thing. `TimeoutError` is an `OSError`, which takes two positional arguments
+for errno and text: every error here takes its message alone, and the evidence as an attribute.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = [
+    "BoundReached",
+    "Busy",
+    "ClockError",
+    "DeadlineExceeded",
+    "IdleTimeout",
+    "LimitExceeded",
+    "PeerClosed",
+    "TimeboundsError",
+    "TooSlow",
+    "Unfinished",
+]
+
+
+class TimeboundsError(Exception):
+    """Root of every error that this library raises about time, streams and ownership."""
+
+
+class _Evident(TimeboundsError):
+    """An error that carries the report of the operation that it ended."""
+
+    # Any: each kind of operation has its own report, and this floor knows none of them.
+    report: Any
+
+    def __init__(self, message: str = "", *, report: Any = None) -> None:
+        super().__init__(message)
+        self.report = report
+
+
+class BoundReached(_Evident):
+    """A bound that the caller set was reached; trying again inside the same bound is pointless.
+
+    `report` holds what happened until then, or None where no operation was under way.
+    """
+
+
+class DeadlineExceeded(BoundReached, TimeoutError):
+    """The shared budget is spent: the deadline had passed when the operation ended."""
+
+
+class IdleTimeout(BoundReached, TimeoutError):
+    """The peer was silent for longer than the idle timeout; the deadline may still lie ahead."""
+
+
+class TooSlow(BoundReached, TimeoutError):
+    """Bytes arrived, but more slowly than the minimum rate that was asked for."""
+
+
+class PeerClosed(_Evident, EOFError):
+    """The peer closed the stream before the message was whole.
+
+    `report.data` holds what had arrived; the receiver keeps none of it.
+    """
+
+
+class LimitExceeded(_Evident, ValueError):
+    """More bytes came than the caller allowed; the stream can not be trusted any further."""
+
+
+class Busy(TimeboundsError, RuntimeError):
+    """A second thread, or a re-entrant call, used an object that serves one user at a time."""
+
+
+class Unfinished(TimeboundsError, RuntimeError):
+    """The position in the stream is unknown: resume the unfinished operation or discard it."""
+
+
+class ClockError(TimeboundsError, RuntimeError):
+    """A clock went backwards or returned no number, or two clocks were mixed."""

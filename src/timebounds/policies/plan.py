@@ -1,0 +1,105 @@
+"""Plans, ports and drivers: each rule is written once and runs in both colours.
+
+- A *plan* is a generator that decides. It yields a small command, is sent `(now, answer)`, and
+  returns a report. It never blocks and never reads a clock: `now` in nanoseconds comes with every
+  answer, so a plan is tested by sending it numbers.
+- A *port* does, and never decides: `perform(command)` carries out one command and answers. What
+  goes wrong beyond the answers that a command knows is raised, and ends the plan.
+- A *driver* connects the two. `drive` and `adrive` are the only fork between threads and tasks.
+
+The one command of every conversation is `Pause`, which the deadline's own clock carries out.
+
+What must not live here: sockets, and what any conversation is about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, final
+
+from timebounds._checks import NS
+from timebounds.bounds.clock import not_backwards
+
+if TYPE_CHECKING:
+    from timebounds.bounds.deadline import Deadline
+
+CommandT = TypeVar("CommandT")
+CommandT_contra = TypeVar("CommandT_contra", contravariant=True)
+AnswerT = TypeVar("AnswerT")
+AnswerT_co = TypeVar("AnswerT_co", covariant=True)
+ReportT = TypeVar("ReportT")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Command: sleep `ns` nanoseconds on the deadline's clock. Its answer is None."""
+
+    ns: int
+
+
+# Any: a Pause is answered by None, every other command by the port's own kind of answer.
+Plan = Generator[CommandT | Pause, tuple[int, Any], ReportT]
+
+
+class Port(Protocol[CommandT_contra, AnswerT_co]):
+    """Carries out commands in a thread, waiting on the deadline's clock."""
+
+    def perform(self, command: CommandT_contra, deadline: Deadline, /) -> AnswerT_co:
+        """Carry out one command and answer it."""
+        ...
+
+
+class AsyncPort(Protocol[CommandT_contra, AnswerT_co]):
+    """Carries out commands in a task, waiting on the deadline's clock."""
+
+    async def perform(self, command: CommandT_contra, deadline: Deadline, /) -> AnswerT_co:
+        """Carry out one command and answer it."""
+        ...
+
+
+def drive(
+    plan: Plan[CommandT, ReportT], port: Port[CommandT, AnswerT], deadline: Deadline, now: int
+) -> ReportT:
+    """Run `plan`, which began at `now`, in this thread and return its report.
+
+    An exception of the port, or of the clock's sleep, passes through as it is.
+    """
+    read = deadline._now
+    message: Any = None
+    while True:
+        try:
+            command = plan.send(message)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+        if type(command) is Pause:
+            answer: AnswerT | None = deadline.clock.sleep(command.ns / NS)
+        else:
+            answer = port.perform(command, deadline)  # type: ignore[arg-type]
+        before, now = now, read()
+        not_backwards(before, now)
+        message = (now, answer)
+
+
+async def adrive(
+    plan: Plan[CommandT, ReportT], port: AsyncPort[CommandT, AnswerT], deadline: Deadline, now: int
+) -> ReportT:
+    """Run `plan`, which began at `now`, in this task and return its report.
+
+    An exception of the port, or of the clock's sleep, passes through as it is; so does a cancel.
+    """
+    read = deadline._now
+    message: Any = None
+    while True:
+        try:
+            command = plan.send(message)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+        if type(command) is Pause:
+            answer: AnswerT | None = await deadline.clock.asleep(command.ns / NS)
+        else:
+            answer = await port.perform(command, deadline)  # type: ignore[arg-type]
+        before, now = now, read()
+        not_backwards(before, now)
+        message = (now, answer)

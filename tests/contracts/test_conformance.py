@@ -1,0 +1,185 @@
+"""F6: the shipped suites hold for the real clock and socket and for the fakes."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+
+import pytest
+
+from timebounds import MONOTONIC, BootClock, BudgetedReceiver, Deadline, MonotonicClock, SteadyClock
+from timebounds.testing import Data, End, FakeClock, ScriptedSocket, check_clock, check_receiver
+
+
+class MinimalClock(SteadyClock):
+    """What a user has to write: one method."""
+
+    def now_ns(self):
+        return MONOTONIC.now_ns() + 5_000_000_000
+
+
+def advance(clock, seconds):
+    clock.wait_until_waiting(1)
+    clock.advance(seconds)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("make", [MonotonicClock, BootClock, MinimalClock])
+def test_real_clocks_conform(make):
+    """F6, C1."""
+    check_clock(make)
+
+
+def test_a_fake_clock_moved_by_hand_conforms():
+    """F6, F1."""
+    check_clock(FakeClock, advance=advance)
+
+
+def test_the_boot_face_of_a_fake_clock_conforms():
+    """F6, F2."""
+    clock = FakeClock()
+    check_clock(lambda: clock.boot, advance=lambda _, seconds: advance(clock, seconds))
+
+
+def test_a_fake_clock_that_moves_itself_conforms():
+    """F6, F1."""
+    check_clock(lambda: FakeClock(auto_advance=True))
+
+
+class SocketLine:
+    """A pair of real sockets on the real clock."""
+
+    def __init__(self, ours, theirs):
+        self.ours, self.theirs = ours, theirs
+
+    def receiver(self, *, idle_timeout=None):
+        return BudgetedReceiver(self.ours, idle_timeout=idle_timeout)
+
+    def deadline(self, seconds):
+        return Deadline.after(seconds)
+
+    def send(self, data):
+        self.theirs.sendall(data)
+
+    def close(self):
+        self.theirs.close()
+
+    def timeout(self):
+        return self.ours.gettimeout()
+
+
+@contextlib.contextmanager
+def socket_line(timeout):
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.settimeout(timeout)
+        yield SocketLine(ours, theirs)
+
+
+class PythonSocket(socket.socket):
+    """A socket whose recv is Python code, and so may have been anything."""
+
+    def recv(self, *args):
+        return super().recv(*args)
+
+
+@contextlib.contextmanager
+def python_line():
+    ours, theirs = socket.socketpair()
+    with PythonSocket(fileno=ours.detach()) as wrapped, theirs:
+        yield SocketLine(wrapped, theirs)
+
+
+class ScriptedLine(SocketLine):
+    """A scripted socket on a fake clock."""
+
+    def __init__(self):
+        self.clock = FakeClock(auto_advance=True)
+        self.ours = ScriptedSocket(self.clock)
+
+    def deadline(self, seconds):
+        return self.clock.deadline(seconds)
+
+    def send(self, data):
+        self.ours.extend(Data(data))
+
+    def close(self):
+        self.ours.extend(End())
+
+
+@contextlib.contextmanager
+def scripted_line():
+    yield ScriptedLine()
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("timeout", [None, 0.0, 5.0, 1e-9])
+def test_the_receiver_conforms_on_real_sockets_of_every_mode(timeout):
+    """F6, R9."""
+    check_receiver(lambda: socket_line(timeout))
+
+
+@pytest.mark.real
+def test_the_receiver_conforms_on_a_socket_whose_recv_is_python():
+    """F6, R13."""
+    check_receiver(python_line)
+
+
+def test_the_receiver_conforms_on_a_scripted_socket():
+    """F6, F4."""
+    check_receiver(scripted_line)
+
+
+class EagerClock(MinimalClock):
+    """Canary: ends every wait early."""
+
+    def sleep(self, seconds):
+        super().sleep(seconds / 2)
+
+
+class DeafClock(MinimalClock):
+    """Canary: says that nothing was ready."""
+
+    def poll(self, poller, seconds):
+        super().poll(poller, min(seconds, 0.02))
+        return []
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("make", [EagerClock, DeafClock])
+def test_the_clock_suite_rejects_what_is_no_clock(make):
+    """F6: a suite that cannot fail is a defect."""
+    with pytest.raises(AssertionError, match="does not hold"):
+        check_clock(make)
+
+
+class Forgetful:
+    """Canary: drops what was pending when a receive fails."""
+
+    def __init__(self, receiver):
+        self._receiver = receiver
+
+    def __getattr__(self, name):
+        return getattr(self._receiver, name)
+
+    def receive_exactly(self, size, deadline):
+        try:
+            return self._receiver.receive_exactly(size, deadline)
+        except Exception:
+            self._receiver.discard()
+            raise
+
+
+def test_the_receiver_suite_rejects_one_that_loses_bytes():
+    """F6: a suite that cannot fail is a defect."""
+
+    class Line(ScriptedLine):
+        def receiver(self, *, idle_timeout=None):
+            return Forgetful(super().receiver(idle_timeout=idle_timeout))
+
+    @contextlib.contextmanager
+    def line():
+        yield Line()
+
+    with pytest.raises(AssertionError):
+        check_receiver(line)
