@@ -68,7 +68,7 @@ def nanoseconds(value: object, name: str, *, positive: bool = False) -> int:
 
 def count(value: object, name: str, *, minimum: int = 0) -> int:
     """Return `value` when it is an int of at least `minimum`; a bool is not an int."""
-    if isinstance(value, bool) or not isinstance(value, int):
+    if type(value) is not int and (isinstance(value, bool) or not isinstance(value, int)):
         msg = f"{name} must be an int, not {type(value).__name__} {value!r:.80}"
         raise TypeError(msg)
     if value < minimum:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from timebounds import Backoff, Overrun, RetryAllowance
-from timebounds.policies.inbox import Exactly, Inbox, Reply
+from timebounds.policies.inbox import Exactly, Inbox
 from timebounds.policies.plan import adrive, drive
 from timebounds.policies.receiving import Rules, receiving
 from timebounds.blocking.socket_port import TimeoutPort
@@ -37,7 +37,9 @@ def run(colour, *, size, idle, seconds, script, allowance=RetryAllowance.none(),
     sock = ScriptedSocket(clock, *script)
     deadline = Deadline.never(clock=clock) if seconds is None else clock.deadline(seconds)
     rules = Rules(round(idle * SECOND), None, Overrun.CAP)
-    plan = receiving(Exactly(size, allowance), Inbox(), rules, deadline._at, clock.now_ns())
+    inbox, target = Inbox(), Exactly(size, allowance)
+    inbox.begin(target)
+    plan = receiving(target, inbox, rules, deadline._at, clock.now_ns())
     if colour == "blocking":
         report = drive(plan, TimeoutPort(sock), deadline, clock.now_ns())
     else:

@@ -71,6 +71,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("",),
     ("interop.*",),
     (
+        "testing.fake_time",
         "testing.fake_clock",
         "testing.scripted_socket",
         "testing.order",

@@ -6,7 +6,6 @@ meet: arguments are checked, one user at a time is let in, and the plan is drive
 
 from __future__ import annotations
 
-from threading import get_ident
 from typing import TYPE_CHECKING, final
 
 from timebounds._checks import (
@@ -20,18 +19,24 @@ from timebounds._checks import (
 from timebounds.blocking.socket_port import port_for
 from timebounds.blocking.turn import Turn
 from timebounds.bounds.allowance import Overrun, RetryAllowance
+from timebounds.bounds.clock import not_backwards
 from timebounds.bounds.deadline import NEVER_NS, Deadline, as_deadline
 from timebounds.policies.inbox import Exactly, Inbox, Some, Target, Until
 from timebounds.policies.plan import drive
 from timebounds.policies.receiving import (
     MinRate,
+    ReceiveOutcome,
     ReceiveReport,
     Rules,
     begin,
     conclude,
+    judge,
     nothing,
     receiving,
+    settle_at_once,
 )
+
+COMPLETE = ReceiveOutcome.COMPLETE
 
 if TYPE_CHECKING:
     import socket
@@ -171,36 +176,55 @@ class BudgetedReceiver:
 
         Afterwards the receiver starts anew at whatever the stream brings next. Waits for nothing.
         """
-        mine = (get_ident(),)
-        self._turn.take(mine, "a BudgetedReceiver")
+        mine: list[None] = []
+        if self._turn.setdefault("holder", mine) is not mine:
+            self._turn.contend(mine, "a BudgetedReceiver")
         try:
-            kept = self._inbox.pending
+            kept, chunks, start = self._inbox.split(len(self._inbox))
             self._port.in_doubt = False
-            self._inbox.settle(len(kept), None, self._inbox.report)
+            self._inbox.state = (chunks, start, None, self._inbox.report)
             return kept
         finally:
-            self._turn.give_back()
+            self._turn.clear()
 
     def _receive(self, wanted: Target | memoryview | None, deadline: Deadline) -> bytes:
         """Run one operation: a new target, a buffer to fill, or (None) the unfinished one."""
-        deadline = as_deadline(deadline)
+        if type(deadline) is not Deadline:
+            deadline = as_deadline(deadline)
         refuse_on_loop_thread("BudgetedReceiver", "AsyncBudgetedReceiver")
-        mine = (get_ident(),)
-        self._turn.take(mine, "a BudgetedReceiver")
+        mine: list[None] = []
+        if self._turn.setdefault("holder", mine) is not mine:
+            self._turn.contend(mine, "a BudgetedReceiver")
         try:
             target = begin(self._inbox, wanted, self._allowance, in_doubt=self._port.in_doubt)
             if target.requested == 0:
                 return nothing(self._inbox, target)
-            now = deadline._now()
-            plan = receiving(target, self._inbox, self._rules, deadline._at, now)
-            try:
-                report = drive(plan, self._port, deadline, now)
-            except BaseException as error:
-                error.add_note(f"{target}: {len(self._inbox)} bytes kept as pending")
-                raise
-            return conclude(report, target, self._inbox, self._rules, deadline)
+            return self._run(target, deadline)
         finally:
             try:
                 self._port.give_back()
             finally:
-                self._turn.give_back()
+                self._turn.clear()
+
+    def _run(self, target: Target, deadline: Deadline) -> bytes:
+        inbox, rules, port, at, clock = self._inbox, self._rules, self._port, deadline._at, deadline._now
+        try:
+            now, first = clock(), None
+            # A first read whose answer is there already needs no plan: the same rule judges it.
+            if (
+                rules.min_rate is None
+                and judge(target.ask, inbox.eof, now >= at) is None
+                and port.read_now(target)
+            ):
+                then, arrived = clock(), target.look()
+                if then < now:
+                    not_backwards(now, then)
+                if judge(target.ask, not arrived, then >= at) is COMPLETE:
+                    return settle_at_once(target, inbox, then - now, arrived)
+                first = (then, arrived)
+            plan = receiving(target, inbox, rules, at, now, first)
+            report = drive(plan, port, deadline, first[0] if first else now)
+        except BaseException as error:
+            error.add_note(f"{target}: {len(inbox)} bytes kept as pending")
+            raise
+        return conclude(report, target, inbox, rules, deadline)

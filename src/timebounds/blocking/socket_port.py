@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Protocol, final
 from timebounds._checks import NS
 from timebounds.bounds.clock import not_backwards
 from timebounds.errors import BoundReached, ClockError
-from timebounds.policies.inbox import Read, ReadInto, Reply
+from timebounds.policies.inbox import Into, Reply, Target
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -41,7 +41,11 @@ if TYPE_CHECKING:
 __all__ = ["SocketLike"]
 
 _DONTWAIT = getattr(socket, "MSG_DONTWAIT", 0)
+_FLAGS = (_DONTWAIT,)
 _DAY_NS = 86_400 * NS
+# A module's name is looked up several times faster than a member of an enum.
+_ANSWER = Reply.ANSWER
+_SILENCE = Reply.SILENCE
 # More early ends than any real socket has within one reading of its clock.
 _STANDSTILL = 10_000
 
@@ -67,8 +71,12 @@ class SocketPort(Protocol):
     in_doubt: bool
     """Whether an exception may have lost bytes inside recv."""
 
-    def perform(self, command: Read | ReadInto, deadline: Deadline, /) -> Reply:
-        """Read once, waiting at most the command's limit on the deadline's clock."""
+    def read_now(self, target: Target, /) -> bool:
+        """Read without waiting, where this port can; False when there is nothing yet."""
+        ...
+
+    def perform(self, target: Target, deadline: Deadline, /) -> Reply:
+        """Read once, waiting at most the target's limit on the deadline's clock."""
         ...
 
     def give_back(self) -> None:
@@ -161,50 +169,57 @@ class PlainPort:
         self._sock = sock
         self.in_doubt = False
 
-    def perform(self, command: Read | ReadInto, deadline: Deadline) -> Reply:
-        """Read once, waiting at most the command's limit on the deadline's clock."""
+    def read_now(self, target: Target) -> bool:
+        """Read without waiting; False when there is nothing yet."""
+        sock = self._sock
         try:
-            self._read(command)
+            if sock.gettimeout():
+                _read_descriptor(target, sock)
+            # One chain of C calls from the kernel to the store.
+            elif type(target) is Into:
+                rest = target.view[-target.ask :]
+                target.counts.extend(map(sock.recv_into, (rest,), (0,), _FLAGS))
+            else:
+                target.chunks.extend(map(sock.recv, (target.ask,), _FLAGS))
         except BlockingIOError:
-            return self._wait(command, deadline)
-        return Reply.ANSWER
+            return False
+        return True
+
+    def perform(self, target: Target, deadline: Deadline) -> Reply:
+        """Read once, waiting at most the target's limit on the deadline's clock."""
+        wait: _Wait | None = None
+        while not self.read_now(target):
+            # Nothing yet, or another reader was faster, or a wake-up for nothing.
+            wait = wait or _Wait(target.limit, deadline)
+            if not wait.ready(self._sock.fileno(), select.POLLIN):
+                return _SILENCE
+        return _ANSWER
 
     def give_back(self) -> None:
         """Nothing was changed."""
 
-    def _wait(self, command: Read | ReadInto, deadline: Deadline) -> Reply:
-        wait = _Wait(command.limit, deadline)
-        while wait.ready(self._sock.fileno(), select.POLLIN):
-            try:
-                self._read(command)
-            except BlockingIOError:
-                continue  # another reader, or a wake-up for nothing
-            return Reply.ANSWER
-        return Reply.SILENCE
 
-    def _read(self, command: Read | ReadInto) -> None:
-        """Read without waiting, by one chain of C calls; `any` runs it, as stores return None."""
-        sock = self._sock
-        if sock.gettimeout():
-            self._read_descriptor(command, sock)
-        elif type(command) is Read:
-            any(map(command.buffer.extend, map(sock.recv, (command.size,), (_DONTWAIT,))))
-        else:
-            rest = command.view[len(command.view) - command.size :]
-            any(map(command.counts.append, map(sock.recv_into, (rest,), (0,), (_DONTWAIT,))))
+def _read_flagged(target: Target, sock: socket.socket) -> None:
+    """Read without blocking, by one chain of C calls from the kernel to the store."""
+    if type(target) is Into:
+        rest = target.view[-target.ask :]
+        target.counts.extend(map(sock.recv_into, (rest,), (0,), _FLAGS))
+    else:
+        target.chunks.extend(map(sock.recv, (target.ask,), _FLAGS))
 
-    def _read_descriptor(self, command: Read | ReadInto, sock: socket.socket) -> None:
-        fd = sock.fileno()
-        if os.get_blocking(fd):
-            # Somebody who shares the descriptor made it blocking under the socket's own timeout.
-            with socket.socket(sock.family, sock.type, sock.proto, os.dup(fd)) as twin:
-                twin.settimeout(None)
-                PlainPort(twin)._read(command)
-        elif type(command) is Read:
-            any(map(command.buffer.extend, map(os.read, (fd,), (command.size,))))
-        else:
-            rest = command.view[len(command.view) - command.size :]
-            any(map(command.counts.append, map(os.readv, (fd,), ([rest],))))
+
+def _read_descriptor(target: Target, sock: socket.socket) -> None:
+    """Read from a socket with a timeout of its own, which Python would poll first."""
+    fd = sock.fileno()
+    if os.get_blocking(fd):
+        # Somebody who shares the descriptor made it blocking under the socket's own timeout.
+        with socket.socket(sock.family, sock.type, sock.proto, os.dup(fd)) as twin:
+            twin.settimeout(None)
+            _read_flagged(target, twin)
+    elif type(target) is Into:
+        target.counts.extend(map(os.readv, (fd,), ([target.view[-target.ask :]],)))
+    else:
+        target.chunks.extend(map(os.read, (fd,), (target.ask,)))
 
 
 @final
@@ -219,17 +234,22 @@ class TlsPort:
         self._lent: tuple[float | None, bool] | None = None
         self.in_doubt = False
 
-    def perform(self, command: Read | ReadInto, deadline: Deadline) -> Reply:
-        """Read once, waiting at most the command's limit on the deadline's clock."""
+    def read_now(self, target: Target) -> bool:
+        """Read what is decrypted, or can be, without waiting."""
+        self._borrow()
+        return not self._read(target)
+
+    def perform(self, target: Target, deadline: Deadline) -> Reply:
+        """Read once, waiting at most the target's limit on the deadline's clock."""
         self._borrow()
         wait: _Wait | None = None
         while True:
-            events = self._read(command)
+            events = self._read(target)
             if not events:
-                return Reply.ANSWER
-            wait = wait or _Wait(command.limit, deadline)
+                return _ANSWER
+            wait = wait or _Wait(target.limit, deadline)
             if not wait.ready(self._sock.fileno(), events):
-                return Reply.SILENCE
+                return _SILENCE
 
     def give_back(self) -> None:
         """Leave the socket as it was lent."""
@@ -245,11 +265,11 @@ class TlsPort:
         # With it, a connection that was cut looks like one that was closed.
         self._sock.suppress_ragged_eofs = False
 
-    def _read(self, command: Read | ReadInto) -> int:
+    def _read(self, target: Target) -> int:
         """Read without waiting; return the poll events to wait for, or 0 when answered."""
         try:
             self.in_doubt = True
-            _store(command, self._sock)
+            _store(target, self._sock)
         except (self._ssl.SSLWantReadError, BlockingIOError):
             events = select.POLLIN
         except self._ssl.SSLWantWriteError:
@@ -276,17 +296,21 @@ class TimeoutPort:
         self._lent: tuple[float | None] | None = None
         self.in_doubt = False
 
-    def perform(self, command: Read | ReadInto, deadline: Deadline) -> Reply:
-        """Read once, waiting at most the command's limit on the deadline's clock."""
+    def read_now(self, target: Target) -> bool:  # noqa: ARG002
+        """Say no: what recv does without a limit, only the object knows."""
+        return False
+
+    def perform(self, target: Target, deadline: Deadline) -> Reply:
+        """Read once, waiting at most the target's limit on the deadline's clock."""
         if self._lent is None:
             self._lent = (self._sock.gettimeout(),)
-        wait = _Wait(command.limit, deadline)
-        left = command.limit
+        wait = _Wait(target.limit, deadline)
+        left = target.limit
         timeouts = 0
         while left is None or left > 0:
             self._sock.settimeout(min(left or _DAY_NS, _DAY_NS) / NS)
-            if self._read(command):
-                return Reply.ANSWER
+            if self._read(target):
+                return _ANSWER
             left = wait.left()
             timeouts += 1
             if timeouts >= _STANDSTILL and wait.standing_still():
@@ -295,7 +319,7 @@ class TimeoutPort:
                     "give the deadline the clock by which the socket waits"
                 )
                 raise ClockError(msg)
-        return Reply.SILENCE
+        return _SILENCE
 
     def give_back(self) -> None:
         """Leave the socket as it was lent."""
@@ -303,11 +327,11 @@ class TimeoutPort:
             _restore_timeout(self._sock, self._lent[0])
             self._lent = None
 
-    def _read(self, command: Read | ReadInto) -> bool:
+    def _read(self, target: Target) -> bool:
         """Read once; False when the socket's timeout passed without an answer."""
         try:
             self.in_doubt = True
-            _store(command, self._sock)
+            _store(target, self._sock)
         except TimeoutError as error:
             self.in_doubt = False
             if error.errno is not None or isinstance(error, BoundReached):
@@ -320,29 +344,29 @@ class TimeoutPort:
         return True
 
 
-def _store(command: Read | ReadInto, sock: Any) -> None:
+def _store(target: Target, sock: Any) -> None:
     """Receive once from an object whose recv may be Python, and check what it says."""
-    size = command.size
-    buffer = command.buffer
-    before = len(buffer)
-    recv_into = None if type(command) is Read else getattr(sock, "recv_into", None)
-    if type(command) is ReadInto and recv_into is not None:
-        rest = command.view[len(command.view) - size :]
-        any(map(command.counts.append, map(recv_into, (rest,), (size,))))
-        got = command.counts[-1]
-        if not 0 <= got <= size:
-            command.counts[-1] = 0
+    ask = target.ask
+    recv_into = getattr(sock, "recv_into", None) if type(target) is Into else None
+    if type(target) is Into and recv_into is not None:
+        target.counts.extend(map(recv_into, (target.view[-ask:],), (ask,)))
+        got = target.counts[-1]
+        if not 0 <= got <= ask:
+            target.counts[-1] = 0
     else:
-        any(map(buffer.extend, map(sock.recv, (size,))))
-        got = len(buffer) - before
-        if type(command) is ReadInto:
-            moved = min(got, size)
-            rest = command.view[len(command.view) - size :]
-            rest[:moved] = buffer[before : before + moved]
-            command.counts.append(moved)
-            del buffer[before : before + moved]
-    if not 0 <= got <= size:
-        msg = f"{type(sock).__name__} returned {got} bytes where {size} were asked for: all are kept"
+        target.chunks.extend(map(sock.recv, (ask,)))
+        data = target.chunks[-1]
+        if not isinstance(data, (bytes, bytearray)):
+            target.chunks.pop()
+            msg = f"{type(sock).__name__}.recv({ask}) returned {type(data).__name__}, not bytes"
+            raise TypeError(msg)
+        got = len(data)
+        if type(target) is Into:
+            target.view[-ask:][: min(got, ask)] = data[:ask]
+            target.counts.append(min(got, ask))
+            target.chunks[-1] = data[ask:]
+    if not 0 <= got <= ask:
+        msg = f"{type(sock).__name__} returned {got} bytes where {ask} were asked for: all are kept"
         raise RuntimeError(msg)
 
 

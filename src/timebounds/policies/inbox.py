@@ -2,7 +2,7 @@
 
 Rules (R4-R6, R10, R18 of the contracts):
 - Bytes taken from the socket = bytes handed out for good + bytes held here, at every moment,
-  between any two bytecodes. So the port lets C code append to `buffer`, nothing is counted that
+  between any two bytecodes. So the port lets C code append to `chunks`, nothing is counted that
   can be derived, and an operation ends by *one* store of a new state: from then on the value is
   in the report and no longer pending, never both and never neither.
 - Memory follows what has arrived, not what was announced.
@@ -14,7 +14,7 @@ What must not live here: time.
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol, final
+from typing import TYPE_CHECKING, final
 
 if TYPE_CHECKING:
     from timebounds.bounds.allowance import Allowance
@@ -34,121 +34,91 @@ class Reply(Enum):
     """The limit passed without an answer."""
 
 
-@final
-class Read:
-    """Command: append at most `size` bytes to `buffer`; wait at most `limit` ns (None: no limit)."""
+class Target:
+    """What one operation wants; also the command that a port carries out: read for it once.
 
-    __slots__ = ("buffer", "limit", "size")
-
-    def __init__(self, buffer: bytearray) -> None:
-        self.buffer = buffer
-        self.size = 0
-        self.limit: int | None = None
-
-
-@final
-class ReadInto:
-    """Command: fill the last `size` bytes of `view` and append the count to `counts`.
-
-    What a socket gives beyond that goes to `buffer`.
+    It outlives the call when the operation stays unfinished. `ask` and `limit` are the command:
+    append at most `ask` bytes to `chunks`, waiting at most `limit` ns (None: no limit). An `ask`
+    of 0 means that the target is met, -1 that its limit is exceeded.
     """
 
-    __slots__ = ("buffer", "counts", "limit", "size", "view")
+    __slots__ = ("_seen", "allowance", "ask", "chunks", "limit", "requested", "start")
 
-    def __init__(self, view: memoryview, counts: list[int], buffer: bytearray) -> None:
-        self.buffer = buffer
-        self.view = view
-        self.counts = counts
-        self.size = 0
-        self.limit: int | None = None
-
-
-class Target(Protocol):
-    """What one operation wants. It outlives the call when the operation stays unfinished."""
-
-    allowance: Allowance
-    requested: int
-    keeps_position: bool
+    ask: int
+    limit: int | None
+    keeps_position = False
     """Whether the stream's position is known although the target was not met."""
 
-    def command(self, buffer: bytearray) -> Read | ReadInto:
-        """Return the command that reads for this target."""
-        ...
+    def __init__(self, requested: int, allowance: Allowance) -> None:
+        self.requested = requested
+        self.allowance = allowance
 
-    def held(self, buffer: bytearray, start: int) -> int:
-        """Return how many bytes are there for this target."""
-        ...
+    def bind(self, chunks: Chunks, start: int) -> None:
+        """Say where the bytes are that are held for it: those of `chunks` from `start` on."""
+        self.chunks = chunks
+        self.start = start
+        self._seen = 0
+        self.look()
 
-    def ask(self, buffer: bytearray, start: int) -> int:
-        """Return how many bytes to ask for next; 0: met; -1: the limit is exceeded."""
-        ...
+    def look(self) -> int:
+        """See what is there: set `ask`, and return how many bytes came since the last look."""
+        raise NotImplementedError
 
-    def value(self, buffer: bytearray, start: int) -> int:
-        """Return how many bytes of the buffer are the value of the met target."""
-        ...
+    def value(self) -> int:
+        """Return how many of the bytes held are the value of the met target."""
+        return self.requested
 
 
 @final
-class Exactly:
+class Exactly(Target):
     """Exactly `requested` bytes, none beyond."""
 
-    __slots__ = ("allowance", "requested")
+    __slots__ = ()
 
-    keeps_position = False
-
-    def __init__(self, size: int, allowance: Allowance) -> None:
-        self.requested = size
-        self.allowance = allowance
-
-    def command(self, buffer: bytearray) -> Read:
-        return Read(buffer)
-
-    def held(self, buffer: bytearray, start: int) -> int:
-        return len(buffer) - start
-
-    def ask(self, buffer: bytearray, start: int) -> int:
-        missing = self.requested - len(buffer) + start
-        return CHUNK if missing > CHUNK else missing if missing > 0 else 0
-
-    def value(self, buffer: bytearray, start: int) -> int:  # noqa: ARG002
-        return self.requested
+    def look(self) -> int:
+        """See how much is missing."""
+        held = length(self.chunks) - self.start
+        missing = self.requested - held
+        self.ask = CHUNK if missing > CHUNK else missing if missing > 0 else 0
+        arrived = held - self._seen
+        self._seen = held
+        return arrived
 
     def __str__(self) -> str:
         return f"receive_exactly({self.requested})"
 
 
 @final
-class Until:
+class Until(Target):
     """Everything up to the delimiter, which counts; at most `requested` bytes."""
 
-    __slots__ = ("_end", "_searched", "allowance", "delimiter", "requested")
-
-    keeps_position = False
+    __slots__ = ("_end", "_searched", "delimiter")
 
     def __init__(self, delimiter: bytes, max_bytes: int, allowance: Allowance) -> None:
+        super().__init__(max_bytes, allowance)
         self.delimiter = delimiter
-        self.requested = max_bytes
-        self.allowance = allowance
-        self._searched = 0
         self._end = 0
+        self._searched = 0
 
-    def command(self, buffer: bytearray) -> Read:
-        return Read(buffer)
-
-    def held(self, buffer: bytearray, start: int) -> int:
-        return len(buffer) - start
-
-    def ask(self, buffer: bytearray, start: int) -> int:
+    def look(self) -> int:
+        """Search what is new."""
+        held = length(self.chunks) - self.start
+        arrived = held - self._seen
+        self._seen = held
         # The delimiter may straddle what was searched before and what came since.
-        begin = start + max(0, self._searched - len(self.delimiter) + 1)
-        found = buffer.find(self.delimiter, begin, start + self.requested)
+        begin = self.start + max(0, self._searched - len(self.delimiter) + 1)
+        until = self.start + self.requested
+        found = self.chunks[0].find(self.delimiter, begin, until) if held else -1
         if found >= 0:
-            self._end = found + len(self.delimiter) - start
-            return 0
-        self._searched = len(buffer) - start
-        return -1 if self._searched >= self.requested else CHUNK
+            self._end = found + len(self.delimiter) - self.start
+            self.ask = 0
+        else:
+            self._searched = held
+            self.ask = -1 if held >= self.requested else CHUNK
+        return arrived
 
-    def value(self, buffer: bytearray, start: int) -> int:  # noqa: ARG002
+    def value(self) -> int:
+        """Return how many bytes end with the delimiter."""
         return self._end
 
     def __str__(self) -> str:
@@ -156,135 +126,142 @@ class Until:
 
 
 @final
-class Some:
+class Some(Target):
     """At least one byte, at most `requested`: what is there."""
 
-    __slots__ = ("allowance", "requested")
+    __slots__ = ()
 
     keeps_position = True
 
-    def __init__(self, max_bytes: int, allowance: Allowance) -> None:
-        self.requested = max_bytes
-        self.allowance = allowance
+    def look(self) -> int:
+        """See whether there is anything."""
+        held = length(self.chunks) - self.start
+        arrived = held - self._seen
+        self._seen = held
+        self.ask = 0 if held else min(self.requested, CHUNK)
+        return arrived
 
-    def command(self, buffer: bytearray) -> Read:
-        return Read(buffer)
-
-    def held(self, buffer: bytearray, start: int) -> int:
-        return len(buffer) - start
-
-    def ask(self, buffer: bytearray, start: int) -> int:
-        return 0 if len(buffer) > start else min(self.requested, CHUNK)
-
-    def value(self, buffer: bytearray, start: int) -> int:
-        return min(self.requested, len(buffer) - start)
+    def value(self) -> int:
+        """Return how many of the bytes held are handed out."""
+        return min(self.requested, length(self.chunks) - self.start)
 
     def __str__(self) -> str:
         return f"receive_some({self.requested})"
 
 
 @final
-class Into:
-    """The whole of a caller's buffer. Its bytes are handed out as soon as they are counted."""
+class Into(Target):
+    """The whole of a caller's buffer. Its bytes are handed out as soon as they are counted.
 
-    __slots__ = ("_counts", "_view", "allowance", "requested")
+    As a command: fill the last `ask` bytes of `view` and append their number to `counts`; what a
+    socket gives beyond that goes to `chunks`.
+    """
 
-    keeps_position = False
+    __slots__ = ("counts", "view")
 
     def __init__(self, view: memoryview, filled: int, allowance: Allowance) -> None:
-        self._view = view
-        self._counts = [filled]
-        self.requested = len(view)
-        self.allowance = allowance
+        super().__init__(len(view), allowance)
+        self.view = view
+        self.counts = [filled]
 
-    def command(self, buffer: bytearray) -> ReadInto:
-        return ReadInto(self._view, self._counts, buffer)
+    def look(self) -> int:
+        """See how much of the view is missing."""
+        counts = self.counts
+        # One store, so that between any two bytecodes the counts have the right sum.
+        counts[:] = (sum(counts),)
+        arrived = counts[0] - self._seen
+        self._seen = counts[0]
+        self.ask = self.requested - counts[0]
+        return arrived
 
-    def held(self, buffer: bytearray, start: int) -> int:  # noqa: ARG002
-        counts = self._counts
-        if len(counts) > 1:
-            counts[:] = (sum(counts),)
-        return counts[0]
-
-    def ask(self, buffer: bytearray, start: int) -> int:
-        return self.requested - self.held(buffer, start)
-
-    def value(self, buffer: bytearray, start: int) -> int:  # noqa: ARG002
+    def value(self) -> int:
+        """Return 0: its bytes never lie in the inbox."""
         return 0
 
     def __str__(self) -> str:
         return f"receive_into(buffer of {self.requested})"
 
 
-_State = tuple[bytearray, int, "Target | None", "ReceiveReport | None"]
+# What a port appends to. At rest it holds one chunk or none: `length` folds a second one in.
+Chunks = list[bytes | bytearray]
+
+
+def length(chunks: Chunks) -> int:
+    """Return how many bytes the chunks hold, folded into the first one."""
+    if not chunks:
+        return 0
+    while len(chunks) > 1:
+        first = chunks[0]
+        if type(first) is not bytearray:
+            first = chunks[0] = bytearray(first)
+        # Out of the list and into the first chunk by C alone: no bytecode sees it in neither.
+        any(map(first.extend, map(chunks.pop, (1,))))
+    return len(chunks[0])
+
+
+_State = tuple[Chunks, int, "Target | None", "ReceiveReport | None"]
 
 
 @final
 class Inbox:
-    """The bytes held for one stream, the operation under way, and the last report."""
+    """The bytes held for one stream, the operation under way, and the last report.
 
-    __slots__ = ("_state", "eof")
+    `state` is the chunks, where in them the bytes begin that were not handed out, what an
+    unfinished operation still wants, and the last report until the next operation begins.
+    """
+
+    __slots__ = ("eof", "state")
 
     def __init__(self) -> None:
-        self._state: _State = (bytearray(), 0, None, None)
+        self.state: _State = ([], 0, None, None)
         self.eof = False
-
-    @property
-    def held(self) -> tuple[bytearray, int]:
-        """The buffer, and where in it the bytes begin that were not handed out."""
-        return self._state[:2]
 
     def __len__(self) -> int:
         """How many bytes were not handed out."""
-        return len(self._state[0]) - self._state[1]
+        return length(self.state[0]) - self.state[1]
 
     @property
     def pending(self) -> bytes:
         """A copy of the bytes that were not handed out."""
-        buffer, start = self._state[:2]
-        return bytes(memoryview(buffer)[start:])
-
-    @property
-    def target(self) -> Target | None:
-        """What an unfinished operation still wants."""
-        return self._state[2]
+        chunks, start = self.state[:2]
+        return b"".join(chunks)[start:]
 
     @property
     def report(self) -> ReceiveReport | None:
         """What the last operation reported, until the next one begins."""
-        return self._state[3]
+        return self.state[3]
 
     def begin(self, target: Target) -> None:
         """Begin an operation: it is unfinished until it is settled."""
-        buffer, start, _, _ = self._state
-        self._state = (buffer, start, None if target.keeps_position else target, None)
+        chunks, start, _, _ = self.state
+        target.bind(chunks, start)
+        self.state = (chunks, start, None if target.keeps_position else target, None)
 
     def begin_into(self, view: memoryview, allowance: Allowance) -> Into:
         """Begin to fill `view`, with what is pending first."""
-        buffer, start, _, _ = self._state
-        moved = min(len(view), len(buffer) - start)
-        view[:moved] = memoryview(buffer)[start : start + moved]
+        moved = min(len(view), len(self))
+        data, chunks, start = self.split(moved)
+        view[:moved] = data
         target = Into(view, moved, allowance)
+        target.bind(chunks, start)
         # Only this store hands the copied bytes out: until then they are pending.
-        self._state = (*_rest(buffer, start + moved), target, None)
+        self.state = (chunks, start, target, None)
         return target
 
-    def data(self, size: int) -> bytes:
-        """Return a copy of the first `size` bytes held."""
-        buffer, start = self._state[:2]
-        if start == 0 and size == len(buffer):
-            return bytes(buffer)
-        return bytes(memoryview(buffer)[start : start + size])
-
-    def settle(self, taken: int, target: Target | None, report: ReceiveReport | None) -> None:
-        """End an operation: `taken` bytes are handed out, `target` is still wanted."""
-        buffer, start, _, _ = self._state
-        self._state = (*_rest(buffer, start + taken), target, report)
-
-
-def _rest(buffer: bytearray, start: int) -> tuple[bytearray, int]:
-    """Return the buffer and start that hold the bytes from `start` on."""
-    if start == len(buffer):
-        return bytearray(), 0
-    # Copy the rest only when at least as much lies before it: linear over a stream's life.
-    return (buffer[start:], 0) if start >= CHUNK and 2 * start >= len(buffer) else (buffer, start)
+    def split(self, size: int) -> tuple[bytes, Chunks, int]:
+        """Return the first `size` bytes held, and the chunks and start that hold the rest."""
+        chunks, start, _, _ = self.state
+        held = length(chunks)
+        end = start + size
+        if not size:
+            data = b""
+        elif size == held and type(chunks[0]) is bytes:
+            data = chunks[0]
+        else:
+            data = bytes(memoryview(chunks[0])[start:end])
+        if end == held:
+            return data, [], 0
+        if start >= CHUNK and 2 * start >= held:
+            # Copied only when at least as much lies before it: linear over a stream's life.
+            return data, [chunks[0][end:]], 0
+        return data, chunks, end

@@ -78,7 +78,8 @@ def drive(
         else:
             answer = port.perform(command, deadline)  # type: ignore[arg-type]
         before, now = now, read()
-        not_backwards(before, now)
+        if now < before:
+            not_backwards(before, now)
         message = (now, answer)
 
 
@@ -101,5 +102,6 @@ async def adrive(
         else:
             answer = await port.perform(command, deadline)  # type: ignore[arg-type]
         before, now = now, read()
-        not_backwards(before, now)
+        if now < before:
+            not_backwards(before, now)
         message = (now, answer)

@@ -33,7 +33,7 @@ from timebounds.errors import (
     TooSlow,
     Unfinished,
 )
-from timebounds.policies.inbox import Inbox, Read, ReadInto, Reply, Target
+from timebounds.policies.inbox import Inbox, Reply, Target
 from timebounds.policies.plan import Pause
 
 if TYPE_CHECKING:
@@ -60,41 +60,73 @@ class ReceiveOutcome(StrEnum):
     LIMIT_EXCEEDED = "limit_exceeded"
 
 
-class ReceiveReport(NamedTuple):
-    """The unchanging record of one receive. Durations are in seconds of the deadline's clock."""
+class _Facts(NamedTuple):
+    """What a plan counts; `ReceiveReport` speaks of it in seconds."""
 
     outcome: ReceiveOutcome
     data: bytes
-    """The value; or, unfinished, a copy of what is pending; empty for `receive_into`."""
     requested: int
-    """How many bytes were wanted; with a delimiter, how many were allowed."""
     received: int
-    """How many bytes this call took from the socket."""
     satisfied: bool
-    """Whether everything that was asked for is there, in time or late."""
     eof: bool
-    """Whether the peer has closed its side."""
     reads: int
-    """How many reads were started."""
     idle_retries: int
-    """How many of them were retries after an idle wait."""
-    elapsed: float
-    """From the call to its end."""
-    waited: float
-    """The part of `elapsed` in reads."""
-    slept: float
-    """The part of `elapsed` in backoff, as measured."""
-    overshoot: float
-    """How much later than the deadline the call ended."""
+    elapsed_ns: int
+    waited_ns: int
+    slept_ns: int
+    overshoot_ns: int
+
+
+class ReceiveReport(_Facts):
+    """The unchanging record of one receive; durations by the deadline's clock.
+
+    `outcome`: how it ended. `data`: the value; or, unfinished, a copy of what is pending; empty
+    for `receive_into`. `requested`: how many bytes were wanted or, with a delimiter, allowed.
+    `received`: how many bytes this call took from the socket. `satisfied`: whether everything that
+    was asked for is there, in time or late. `eof`: whether the peer has closed its side. `reads`:
+    how many reads were started. `idle_retries`: how many of them after an idle wait.
+    """
+
+    # Tuple-backed, with seconds computed when asked for: a report is made for every receive.
+    __slots__ = ()
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds from the call to its end."""
+        return self.elapsed_ns / NS
+
+    @property
+    def waited(self) -> float:
+        """Seconds in reads."""
+        return self.waited_ns / NS
+
+    @property
+    def slept(self) -> float:
+        """Seconds in backoff, as measured."""
+        return self.slept_ns / NS
+
+    @property
+    def overshoot(self) -> float:
+        """Seconds by which the end was later than the deadline."""
+        return self.overshoot_ns / NS
 
     def __repr__(self) -> str:
         """Show counts, not payload: reports end up in logs."""
-        late = f", {self.overshoot:g} s late" if self.overshoot else ""
+        late = f", {self.overshoot:g} s late" if self.overshoot_ns else ""
         met = ", satisfied" if self.satisfied else ""
         return (
             f"<ReceiveReport {self.outcome}{met}: {len(self.data)} bytes of {self.requested}, "
             f"{self.reads} reads, {self.idle_retries} idle retries in {self.elapsed:g} s{late}>"
         )
+
+
+# The generated constructor would take as long as the whole rest of the bookkeeping.
+_new = tuple.__new__
+# A module's name is looked up several times faster than a member of an enum.
+_COMPLETE = ReceiveOutcome.COMPLETE
+_EOF = ReceiveOutcome.EOF
+_EXPIRED = ReceiveOutcome.DEADLINE_EXPIRED
+_ANSWER = Reply.ANSWER
 
 
 @final
@@ -131,38 +163,47 @@ class Rules(NamedTuple):
 
 
 def receiving(
-    target: Target, inbox: Inbox, rules: Rules, at: int, now: int
-) -> Plan[Read | ReadInto, ReceiveReport]:
-    """Receive `target` by the instant `at`, beginning at `now`; settle the inbox; report."""
-    buffer, start = inbox.held
-    command = target.command(buffer)
+    target: Target,
+    inbox: Inbox,
+    rules: Rules,
+    at: int,
+    now: int,
+    first: tuple[int, int] | None = None,
+) -> Plan[Target, ReceiveReport]:
+    """Receive `target` by the instant `at`, beginning at `now`; settle the inbox; report.
+
+    `first`: when a first read that was answered at once had ended, and how many bytes it brought.
+    """
+    idle_ns, min_rate, overrun = rules
     started = now
     received = reads = retries = waited = slept = 0
-    ask = target.ask(buffer, start)
-    outcome = _judge(ask, inbox.eof, late=now >= at)
+    if first is not None:
+        now, received = first
+        reads, waited = 1, now - started
+        inbox.eof = not received
+    outcome = judge(target.ask, inbox.eof, now >= at)
     while outcome is None:
-        limit = min(rules.idle_ns, at - now)
-        if rules.min_rate is not None:
-            limit = min(limit, rules.min_rate.left_ns(received, waited))
+        left = at - now
+        limit = idle_ns if idle_ns < left else left
+        if min_rate is not None:
+            limit = min(limit, min_rate.left_ns(received, waited))
             if limit <= 0:
                 outcome = ReceiveOutcome.TOO_SLOW
                 break
-        command.size = ask
-        command.limit = limit if limit < FAR_NS else None
-        held, before = target.held(buffer, start), now
+        target.limit = limit if limit < FAR_NS else None
+        before = now
         reads += 1
-        now, reply = yield command
+        now, reply = yield target
         waited += now - before
-        arrived = target.held(buffer, start) - held
+        arrived = target.look()
         received += arrived
-        ask = target.ask(buffer, start)
-        if reply is Reply.ANSWER or now >= at:
-            inbox.eof = reply is Reply.ANSWER and not arrived
-            outcome = _judge(ask, inbox.eof, late=now >= at)
-        elif rules.min_rate is not None and rules.min_rate.left_ns(received, waited) <= 0:
+        if reply is _ANSWER or now >= at:
+            inbox.eof = reply is _ANSWER and not arrived
+            outcome = judge(target.ask, inbox.eof, now >= at)
+        elif min_rate is not None and min_rate.left_ns(received, waited) <= 0:
             outcome = ReceiveOutcome.TOO_SLOW
-        elif rules.idle_ns < NEVER_NS:
-            backoff = _retry_after(target, rules.overrun, at - now)
+        elif idle_ns < NEVER_NS:
+            backoff = _retry_after(target, overrun, at - now)
             if backoff is None:
                 outcome = ReceiveOutcome.IDLE_TIMEOUT
                 break
@@ -171,21 +212,22 @@ def receiving(
                 now, _ = yield Pause(backoff)
                 slept += now - before
             if now >= at:
-                outcome = ReceiveOutcome.DEADLINE_EXPIRED
+                outcome = _EXPIRED
             else:
                 retries += 1
-    times = (now - started, waited, slept, max(0, now - at))
-    return _settle(target, inbox, outcome, received, reads, retries, times)
+    return _settle(
+        target, inbox, outcome, received, reads, retries, now - started, waited, slept, now - at
+    )
 
 
-def _judge(ask: int, eof: bool, *, late: bool) -> ReceiveOutcome | None:  # noqa: FBT001
+def judge(ask: int, eof: bool, late: bool) -> ReceiveOutcome | None:  # noqa: FBT001
     """Return the outcome that the facts call for, or None to go on reading."""
     if late:
-        return ReceiveOutcome.DEADLINE_EXPIRED
+        return _EXPIRED
     if ask == 0:
-        return ReceiveOutcome.COMPLETE
+        return _COMPLETE
     if eof:
-        return ReceiveOutcome.EOF
+        return _EOF
     return ReceiveOutcome.LIMIT_EXCEEDED if ask < 0 else None
 
 
@@ -210,27 +252,35 @@ def _settle(
     received: int,
     reads: int,
     retries: int,
-    times: tuple[int, int, int, int],
+    elapsed: int,
+    waited: int,
+    slept: int,
+    late: int,
 ) -> ReceiveReport:
     """Hand out what is to be handed out, in one store, and return the report of it."""
-    buffer, start = inbox.held
-    satisfied = target.ask(buffer, start) == 0
-    ended = satisfied or outcome is ReceiveOutcome.EOF
-    size = target.value(buffer, start) if satisfied else len(buffer) - start
-    report = ReceiveReport(
-        outcome,
-        inbox.data(size),
-        target.requested,
-        received,
-        satisfied,
-        inbox.eof,
-        reads,
-        retries,
-        *(each / NS for each in times),
+    ask, requested = target.ask, target.requested
+    data, chunks, start = inbox.split(len(inbox) if ask else target.value())
+    if late < 0:
+        late = 0
+    met, eof = ask == 0, inbox.eof
+    report = _new(
+        ReceiveReport,
+        (outcome, data, requested, received, met, eof, reads, retries, elapsed, waited, slept, late),
     )
-    still_wanted = None if ended or target.keeps_position else target
-    inbox.settle(size if ended else 0, still_wanted, report)
+    if ask and outcome is not _EOF:
+        chunks, start, _, _ = inbox.state
+        inbox.state = (chunks, start, None if target.keeps_position else target, report)
+    else:
+        inbox.state = (chunks, start, None, report)
     return report
+
+
+def settle_at_once(target: Target, inbox: Inbox, elapsed: int, received: int) -> bytes:
+    """Settle a target that one read without waiting has met, and return its value."""
+    data, chunks, start = inbox.split(target.value())
+    facts = (_COMPLETE, data, target.requested, received, True, False, 1, 0, elapsed, elapsed, 0, 0)
+    inbox.state = (chunks, start, None, _new(ReceiveReport, facts))
+    return data
 
 
 def begin(
@@ -241,7 +291,7 @@ def begin(
     Raises:
         Unfinished: an operation is open, or there is none that resuming could help.
     """
-    open_target = inbox.target
+    open_target = inbox.state[2]
     if in_doubt:
         msg = "a read was interrupted inside the socket's recv, which may have lost bytes"
         raise Unfinished(f"{msg}: only discard() helps, or another connection")
@@ -268,7 +318,8 @@ def begin(
 
 def nothing(inbox: Inbox, target: Target) -> bytes:
     """Settle a target of no bytes: complete, without a look at socket or clock."""
-    _settle(target, inbox, ReceiveOutcome.COMPLETE, 0, 0, 0, (0, 0, 0, 0))
+    target.ask = 0
+    _settle(target, inbox, _COMPLETE, 0, 0, 0, 0, 0, 0, 0)
     return b""
 
 
@@ -279,24 +330,25 @@ def conclude(
 
     The end of the stream is the value b"" where no position is lost by it.
     """
-    outcome, pending = report.outcome, len(inbox)
-    if outcome is ReceiveOutcome.COMPLETE:
+    outcome = report.outcome
+    if outcome is _COMPLETE:
         return report.data
-    if outcome is ReceiveOutcome.EOF and target.keeps_position:
+    if outcome is _EOF and target.keeps_position:
         return b""
+    pending = len(inbox)
     kept = f"{pending} bytes kept for resume() or discard()"
     if report.satisfied:
         kept = f"all {len(report.data)} bytes came, too late: they are in error.report.data"
-    if outcome is ReceiveOutcome.DEADLINE_EXPIRED:
-        ended = deadline._at + round(report.overshoot * NS)
-        raise DeadlineExceeded(f"{deadline._missed(str(target), ended)}; {kept}", report=report)
+    if outcome is _EXPIRED:
+        ended = deadline._missed(str(target), deadline._at + report.overshoot_ns)
+        raise DeadlineExceeded(f"{ended}; {kept}", report=report)
     if outcome is ReceiveOutcome.IDLE_TIMEOUT:
         silent = f"the peer was silent for {rules.idle_ns / NS:g} s"
         raise IdleTimeout(f"{target}: {silent}; {kept}", report=report)
     if outcome is ReceiveOutcome.TOO_SLOW:
         slow = f"{report.received} bytes in {report.waited:g} s of waiting is below {rules.min_rate}"
         raise TooSlow(f"{target}: {slow}; {kept}", report=report)
-    if outcome is ReceiveOutcome.EOF:
+    if outcome is _EOF:
         closed = f"the peer closed after {len(report.data)} bytes, which are in error.report.data"
         raise PeerClosed(f"{target}: {closed}", report=report)
     beyond = f"no delimiter in the first {report.requested} bytes; {pending} bytes kept for discard()"
