@@ -172,17 +172,22 @@ class PlainPort:
     def read_now(self, target: Target) -> bool:
         """Read without waiting; False when there is nothing yet."""
         sock = self._sock
+        stored: list[Any] = target.counts if type(target) is Into else target.chunks
+        before = len(stored)
         try:
             if sock.gettimeout():
                 _read_descriptor(target, sock)
             # One chain of C calls from the kernel to the store.
             elif type(target) is Into:
-                rest = target.view[-target.ask :]
-                target.counts.extend(map(sock.recv_into, (rest,), (0,), _FLAGS))
+                stored.extend(map(sock.recv_into, (target.view[-target.ask :],), (0,), _FLAGS))
             else:
-                target.chunks.extend(map(sock.recv, (target.ask,), _FLAGS))
+                stored.extend(map(sock.recv, (target.ask,), _FLAGS))
         except BlockingIOError:
             return False
+        if len(stored) == before:
+            # `map` takes a StopIteration for its end, and nothing stored would look like EOF.
+            msg = "a signal handler raised StopIteration during a read"
+            raise RuntimeError(msg)
         return True
 
     def perform(self, target: Target, deadline: Deadline) -> Reply:
@@ -331,7 +336,7 @@ class TimeoutPort:
         """Read once; False when the socket's timeout passed without an answer."""
         try:
             self.in_doubt = True
-            _store(target, self._sock)
+            got = _store(target, self._sock)
         except TimeoutError as error:
             self.in_doubt = False
             if error.errno is not None or isinstance(error, BoundReached):
@@ -341,33 +346,34 @@ class TimeoutPort:
             self.in_doubt = False
             raise
         self.in_doubt = False
+        if got > target.ask:
+            name = type(self._sock).__name__
+            msg = f"{name}.recv({target.ask}) returned {got} bytes: all are kept"
+            raise RuntimeError(msg)
         return True
 
 
-def _store(target: Target, sock: Any) -> None:
-    """Receive once from an object whose recv may be Python, and check what it says."""
+def _store(target: Target, sock: Any) -> int:
+    """Receive once from an object whose recv is Python; store all it gives, return how much."""
     ask = target.ask
-    recv_into = getattr(sock, "recv_into", None) if type(target) is Into else None
-    if type(target) is Into and recv_into is not None:
-        target.counts.extend(map(recv_into, (target.view[-ask:],), (ask,)))
-        got = target.counts[-1]
+    if type(target) is Into and hasattr(sock, "recv_into"):
+        got: int = sock.recv_into(target.view[-ask:], ask)
         if not 0 <= got <= ask:
-            target.counts[-1] = 0
-    else:
-        target.chunks.extend(map(sock.recv, (ask,)))
-        data = target.chunks[-1]
-        if not isinstance(data, (bytes, bytearray)):
-            target.chunks.pop()
-            msg = f"{type(sock).__name__}.recv({ask}) returned {type(data).__name__}, not bytes"
-            raise TypeError(msg)
-        got = len(data)
-        if type(target) is Into:
-            target.view[-ask:][: min(got, ask)] = data[:ask]
-            target.counts.append(min(got, ask))
-            target.chunks[-1] = data[ask:]
-    if not 0 <= got <= ask:
-        msg = f"{type(sock).__name__} returned {got} bytes where {ask} were asked for: all are kept"
-        raise RuntimeError(msg)
+            msg = f"{type(sock).__name__}.recv_into counted {got} bytes in a buffer of {ask}"
+            raise RuntimeError(msg)
+        target.counts.append(got)
+        return got
+    data = sock.recv(ask)
+    if not isinstance(data, (bytes, bytearray)):
+        msg = f"{type(sock).__name__}.recv({ask}) returned {type(data).__name__}, not bytes"
+        raise TypeError(msg)
+    surplus = data
+    if type(target) is Into:
+        target.view[-ask:][: len(data)] = data[:ask]
+        target.counts.append(min(len(data), ask))
+        surplus = data[ask:]
+    target.chunks.append(surplus)
+    return len(data)
 
 
 def _restore_timeout(sock: Any, timeout: float | None) -> None:
