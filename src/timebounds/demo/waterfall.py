@@ -85,10 +85,8 @@ class Look:
     @property
     def characters(self) -> str:
         """Every character beyond text that a drawing may hold."""
-        return "".join(
-            (self.wait, self.late, self.backoff, self.came, self.empty, self.line)
-            + (self.axis, self.tick, self.held, self.failed, self.rule)
-        )
+        bars = self.wait + self.late + self.backoff + self.came + self.empty
+        return bars + self.line + self.axis + self.tick + self.held + self.failed + self.rule
 
 
 _COLOURS = {
@@ -106,26 +104,22 @@ _COLOURS = {
 
 LOOKS = {
     "plain": Look("-", "#", "~", "o", "x", "|", "-", "+", "held", "FAILED", "=", {}),
-    "rich": Look("━", "▒", "╌", "●", "○", "┃", "─", "┬", "✓", "✗", "═", _COLOURS),  # noqa: RUF001
+    "rich": Look("━", "▒", "╌", "●", "○", "┃", "─", "┬", "✓", "✗", "═", _COLOURS),
 }
 
 
 def legend(look: Look) -> list[str]:
     """Return the lines that explain the drawings."""
-
-    def sign(*parts: tuple[str, str]) -> str:
-        return "".join(look.paint(part, text) for part, text in parts)
-
-    came = sign(("wait", look.wait * 3), ("came", look.came))
-    empty = sign(("wait", look.wait * 3), ("empty", look.empty))
-    indent = " " * _MARGIN
-    return [
-        f"{indent}{came}  {Kind.READ.value}     {empty}  {Kind.EMPTY.value}",
-        f"{indent}{sign(('backoff', look.backoff * 4))}  {Kind.BACKOFF.value}"
-        f"                     {sign(('late', look.late * 4))}  time spent beyond the limit",
-        f"{indent}{sign(('line', look.line))}     the limit: one for the whole operation, or what"
-        " was meant by one",
-    ]
+    wait = look.paint("wait", look.wait * 3)
+    read = wait + look.paint("came", look.came)
+    empty = wait + look.paint("empty", look.empty)
+    backoff = look.paint("backoff", look.backoff * 4)
+    late = look.paint("late", look.late * 4)
+    line = look.paint("line", look.line)
+    first = f"{read}  {Kind.READ.value:<28}{empty}  {Kind.EMPTY.value}"
+    second = f"{backoff}  {Kind.BACKOFF.value:<28}{late}  time spent beyond the limit"
+    third = f"{line}     the limit: one for the whole operation, or what was meant by one"
+    return [" " * _MARGIN + text for text in (first, second, third)]
 
 
 def draw(chart: Chart, look: Look) -> list[str]:
@@ -175,7 +169,7 @@ def _row(row: Row, chart: Chart, look: Look) -> str:
     if line is not None:
         cells[line] = (look.line, "line")
     if row.kind is Kind.READ:
-        cells[last] = (look.came, "came")
+        cells[last] = (look.came, "late" if line is not None and last > line else "came")
     elif row.kind is Kind.EMPTY:
         cells[last] = (look.empty, "empty")
     room = WIDTH - 2 * _MARGIN - _LABEL - _PLOT - 1
