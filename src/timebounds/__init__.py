@@ -2,7 +2,7 @@
 
 from timebounds._checks import blocking_allowed
 from timebounds.blocking.receiver import BudgetedReceiver
-from timebounds.blocking.socket_port import SocketLike
+from timebounds.blocking.waiting import SocketLike
 from timebounds.bounds.allowance import Granted, Overrun, Refused, RetryAllowance, SharedAllowance
 from timebounds.bounds.backoff import Backoff, Jitter, RandomSource
 from timebounds.bounds.clock import (
@@ -29,7 +29,8 @@ from timebounds.errors import (
     TooSlow,
     Unfinished,
 )
-from timebounds.policies.receiving import MinRate, ReceiveOutcome, ReceiveReport
+from timebounds.policies.evidence import ReceiveOutcome, ReceiveReport
+from timebounds.policies.receiving import MinRate
 
 __version__ = "0.1.0"
 

@@ -61,7 +61,7 @@ def nanoseconds(value: object, name: str, *, positive: bool = False) -> int:
         msg = f"{name} must not be negative, not {value!r:.80}"
         raise ValueError(msg)
     if ns == 0 and positive:
-        msg = f"{name} must be more than 0: zero could never work here (None means no limit)"
+        msg = f"{name} must be more than 0: zero could never work here, leave it out for no limit"
         raise ValueError(msg)
     return min(ns, FAR_NS)
 
@@ -150,7 +150,7 @@ class _Permits(local):
 _permits = _Permits()
 
 
-def refuse_on_loop_thread(what: str, twin: str) -> None:
+def refuse_on_loop_thread(what: str) -> None:
     """Raise RuntimeError when an event loop runs on this thread and nobody allowed blocking.
 
     Looks asyncio up instead of importing it: where it is not loaded, no loop can run.
@@ -160,7 +160,7 @@ def refuse_on_loop_thread(what: str, twin: str) -> None:
     running = getattr(events, "_get_running_loop", None)
     if running is not None and running() is not None and not _permits.depth:
         msg = (
-            f"{what} blocks, and an event loop runs on this thread: use {twin} in tasks, "
-            "or `with blocking_allowed():` where nothing else needs the loop (a notebook)"
+            f"{what} blocks, and an event loop runs on this thread: call it in another thread "
+            "(asyncio.to_thread), or `with blocking_allowed():` where nothing else needs the loop"
         )
         raise RuntimeError(msg)

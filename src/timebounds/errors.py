@@ -73,7 +73,7 @@ class TooSlow(BoundReached, TimeoutError):
 class PeerClosed(_Evident, EOFError):
     """The peer closed the stream before the message was whole.
 
-    `report.data` holds what had arrived; the receiver keeps none of it.
+    `report.data` shows what had arrived; the receiver keeps none of it.
     """
 
 

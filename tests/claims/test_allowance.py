@@ -174,5 +174,9 @@ def test_wrong_parts_are_named():
         Backoff.fixed(1, jitter="full")
     with pytest.raises(TypeError, match=r"Backoff\.fixed\(0\.5\)"):
         RetryAllowance(1, 0.5)
+    with pytest.raises(TypeError, match=r"Backoff\.none\(\)"):
+        Backoff(-5.0)
+    with pytest.raises(TypeError, match="unexpected keyword"):
+        RetryAllowance(1, _spent=1)
     with pytest.raises(ValueError, match="attempt"):
         Backoff.none().delay(0)

@@ -174,6 +174,8 @@ def test_the_message_tells_what_was_bounded_and_by_how_much_it_was_missed():
         deadline.check("loading users")
     with pytest.raises(DeadlineExceeded, match="operation: the deadline at 1 s was missed"):
         Deadline.at(1, clock=clock).check()
+    with pytest.raises(DeadlineExceeded, match=r"operation: the deadline of 0 s was reached"):
+        clock.deadline(0).check()
     clock.deadline(1).check()
 
 
@@ -261,8 +263,9 @@ def test_a_wall_clock_is_refused():
     for clock in (WallClock(), FakeClock().wall):
         with pytest.raises(TypeError, match="use Expiry"):
             Deadline.after(2, clock=clock)
-    with pytest.raises(TypeError, match="steady clock"):
-        Deadline.never(clock=None)
+    for wrong in (None, FakeClock):
+        with pytest.raises(TypeError, match="steady clock"):
+            Deadline.never(clock=wrong)
 
 
 @pytest.mark.parametrize("reading", [math.nan, 1.0, None, "now", True])
@@ -283,8 +286,9 @@ def test_it_never_changes():
         deadline.clock = FakeClock()
     with pytest.raises(AttributeError):
         del deadline.clock
-    with pytest.raises(TypeError, match=r"Deadline\.after"):
-        Deadline()
+    for wrong in (Deadline, lambda: Deadline(2.0), lambda: Deadline(seconds=2)):
+        with pytest.raises(TypeError, match=r"Deadline\.after"):
+            wrong()
     assert not hasattr(deadline, "__dict__")
 
 

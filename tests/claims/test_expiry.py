@@ -123,4 +123,4 @@ def test_it_is_a_value_that_may_be_stored():
     with pytest.raises(TypeError, match=r"fresh\(\)"):
         bool(expiry)
     with pytest.raises(TypeError, match=r"Expiry\.after"):
-        Expiry()
+        Expiry(60)

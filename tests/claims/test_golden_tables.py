@@ -11,7 +11,7 @@ from timebounds import Backoff, Overrun, RetryAllowance
 from timebounds.policies.inbox import Exactly, Inbox
 from timebounds.policies.plan import adrive, drive
 from timebounds.policies.receiving import Rules, receiving
-from timebounds.blocking.socket_port import TimeoutPort
+from timebounds.blocking.switched_port import TimeoutPort
 from timebounds.testing import Data, End, FakeClock, ScriptedSocket, Silence
 from timebounds.bounds.deadline import NEVER_NS, Deadline
 

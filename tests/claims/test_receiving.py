@@ -274,11 +274,26 @@ def test_into_goes_on_where_it_stood():
     buffer = bytearray(4)
     with pytest.raises(DeadlineExceeded) as caught:
         line.receiver.receive_into(buffer, line.within(1))
-    assert caught.value.report.received == 2
+    assert (caught.value.report.received, caught.value.report.data) == (2, b"AB")
+    assert "2 of 4 bytes are in the buffer, resume() fills the rest" in str(caught.value)
     assert buffer == b"AB\0\0"
     assert line.receiver.pending == b""
     assert line.receiver.resume(far(line)) == b""
     assert buffer == b"ABCD"
+
+
+def test_into_shows_in_its_error_what_is_in_the_buffer():
+    """R4: what was pending and what came in earlier calls included."""
+    line = Line(Data(b"a\nBC"), Data(b"D"), End())
+    line.receiver.receive_until(b"\n", 9, far(line))
+    buffer = bytearray(5)
+    with pytest.raises(PeerClosed, match="closed after 3 bytes") as caught:
+        line.receiver.receive_into(buffer, far(line))
+    assert caught.value.report.data == b"BCD"
+    late = Line(Data(b"ABCD", after=1))
+    with pytest.raises(DeadlineExceeded, match="was reached; all 4 bytes came, too late") as caught:
+        late.receiver.receive_into(bytearray(4), late.within(1))
+    assert caught.value.report.data == b"ABCD"
 
 
 def test_into_that_is_discarded_leaves_the_buffer_to_its_owner():
@@ -717,14 +732,26 @@ class Backwards(SteadyClock):
 @pytest.mark.parametrize("good", [2, 3, 4, 5])
 def test_an_operation_that_sees_its_clock_go_back_raises_and_keeps_the_bytes(good):
     """C4."""
-    clock = Backwards(good)
-    fake = FakeClock()
-    sock = ScriptedSocket(fake, Data(b"AB"), Data(b"CD"), Data(b"EF"))
-    receiver = BudgetedReceiver(sock)
-    deadline = Deadline.after(1000, clock=clock)
+    script = ScriptedSocket(FakeClock(), Data(b"AB"), Data(b"CD"), Data(b"EF"))
+
+    class Clockless(Wrong):
+        def recv(self, size):
+            return script.recv(size)
+
+    receiver = BudgetedReceiver(Clockless(b""))
+    deadline = Deadline.after(1000, clock=Backwards(good))
     with pytest.raises(ClockError, match="went backwards"):
         receiver.receive_exactly(6, deadline)
-    assert receiver.pending + sock.unread == b"ABCDEF"
+    assert receiver.pending + script.unread == b"ABCDEF"
+
+
+def test_a_scripted_peer_under_a_deadline_of_another_clock_is_refused():
+    """C5: a fake peer under a real deadline would prove nothing."""
+    line = Line(Data(b"A", after=5))
+    with pytest.raises(ClockError, match=r"waits on <FakeClock.*on MonotonicClock\(\)"):
+        line.receiver.receive_exactly(1, Deadline.after(0.5))
+    assert line.sock.granted == []
+    assert line.receiver.resume(far(line)) == b"A"
 
 
 def test_a_socket_on_another_clock_than_the_deadline_is_found_out():

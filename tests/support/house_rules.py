@@ -31,6 +31,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     (
         "policies",
         "policies.plan",
+        "policies.evidence",
         "policies.inbox",
         "policies.receiving",
         "policies.sending",
@@ -43,6 +44,8 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     (
         "blocking",
         "blocking.turn",
+        "blocking.waiting",
+        "blocking.switched_port",
         "blocking.socket_port",
         "blocking.receiver",
         "blocking.sender",
@@ -73,6 +76,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     (
         "testing.fake_time",
         "testing.fake_clock",
+        "testing.forbidden_clock",
         "testing.scripted_socket",
         "testing.order",
         "testing.loop",

@@ -21,12 +21,11 @@ from timebounds.blocking.turn import Turn
 from timebounds.bounds.allowance import Overrun, RetryAllowance
 from timebounds.bounds.clock import not_backwards
 from timebounds.bounds.deadline import NEVER_NS, Deadline, as_deadline
+from timebounds.policies.evidence import ReceiveOutcome, ReceiveReport
 from timebounds.policies.inbox import Exactly, Inbox, Some, Target, Until
 from timebounds.policies.plan import drive
 from timebounds.policies.receiving import (
     MinRate,
-    ReceiveOutcome,
-    ReceiveReport,
     Rules,
     begin,
     conclude,
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     import socket
     from datetime import timedelta
 
-    from timebounds.blocking.socket_port import SocketLike
+    from timebounds.blocking.waiting import SocketLike
     from timebounds.bounds.allowance import Allowance
 
     Seconds = int | float | timedelta
@@ -132,8 +131,8 @@ class BudgetedReceiver:
     def receive_into(self, buffer: bytearray | memoryview, deadline: Deadline) -> None:
         """Fill the whole writable `buffer`; never ask the socket for more.
 
-        As `receive_exactly`, but the bytes are handed out as they come: after an error the first
-        `len(buffer) - missing` of them are in the buffer, and `resume` fills the rest.
+        As `receive_exactly`, but the bytes are handed out as they come: after an error
+        `len(error.report.data)` of them are in the buffer, and `resume` fills the rest.
         """
         self._receive(writable(buffer, "buffer"), deadline)
 
@@ -191,7 +190,7 @@ class BudgetedReceiver:
         """Run one operation: a new target, a buffer to fill, or (None) the unfinished one."""
         if type(deadline) is not Deadline:
             deadline = as_deadline(deadline)
-        refuse_on_loop_thread("BudgetedReceiver", "AsyncBudgetedReceiver")
+        refuse_on_loop_thread("BudgetedReceiver")
         mine: list[None] = []
         if self._turn.setdefault("holder", mine) is not mine:
             self._turn.contend(mine, "a BudgetedReceiver")

@@ -11,7 +11,7 @@ What must not live here: waiting, and the decision what may be retried.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from threading import RLock
 from typing import Protocol, final
@@ -27,9 +27,9 @@ class Overrun(Enum):
     """What happens when the next backoff would use up all that remains of the deadline."""
 
     CAP = "cap"
-    """Wait to the end of the budget, then stop: for what may still become true meanwhile."""
+    """Wait to the end of the budget, then stop. For what may still become true meanwhile."""
     REFUSE = "refuse"
-    """Give up at once: waiting only to fail would be a waste."""
+    """Give up at once. Waiting only to fail would be a waste."""
 
 
 @final
@@ -65,8 +65,8 @@ class RetryAllowance:
 
     retries: int
     backoff: Backoff = Backoff.none()  # noqa: RUF009  (frozen, so one for all is safe)
-    _spent: int = 0
-    _previous: float = 0.0
+    _spent: int = field(default=0, init=False)
+    _previous: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
         """Refuse what is no count and no backoff."""
@@ -86,7 +86,9 @@ class RetryAllowance:
         if self.retries == 0:
             return Refused()
         delay = self.backoff.delay(self._spent + 1, self._previous)
-        rest = replace(self, retries=self.retries - 1, _spent=self._spent + 1, _previous=delay)
+        rest = RetryAllowance(self.retries - 1, self.backoff)
+        object.__setattr__(rest, "_spent", self._spent + 1)
+        object.__setattr__(rest, "_previous", delay)
         return Granted(delay, rest)
 
     def shared(self) -> SharedAllowance:

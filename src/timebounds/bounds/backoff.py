@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 from math import inf, log
-from typing import TYPE_CHECKING, Any, Protocol, final
+from typing import TYPE_CHECKING, Protocol, final
 
 from timebounds._checks import NS, count, member, nanoseconds, number
 
@@ -49,7 +49,7 @@ class Jitter(Enum):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Backoff:
     """The wait before each retry: none, fixed, linear or exponential, with a cap and a jitter.
 
@@ -58,17 +58,21 @@ class Backoff:
     does).
     """
 
-    initial: float = 0.0
-    step: float = 0.0
-    factor: float = 1.0
-    cap: float = 0.0
-    jitter: Jitter = Jitter.NONE
-    rng: RandomSource | None = None
+    initial: float
+    step: float
+    factor: float
+    cap: float
+    jitter: Jitter
+    rng: RandomSource | None
+
+    def __init__(self, *_: object, **__: object) -> None:
+        msg = "write Backoff.none(), .fixed(0.5), .linear(0.5, cap=5) or .exponential(0.1, cap=5)"
+        raise TypeError(msg)
 
     @staticmethod
     def none() -> Backoff:
         """Return the backoff that never waits."""
-        return Backoff()
+        return _make(0.0, 0.0)
 
     @staticmethod
     def fixed(
@@ -76,7 +80,7 @@ class Backoff:
     ) -> Backoff:
         """Return the backoff that waits `seconds` before every retry."""
         delay = _seconds(seconds, "seconds")
-        return Backoff(delay, cap=delay, **_random(jitter, rng))
+        return _make(delay, delay, jitter=jitter, rng=rng)
 
     @staticmethod
     def linear(
@@ -93,7 +97,7 @@ class Backoff:
         """
         first = _seconds(initial, "initial")
         growth = first if step is None else _seconds(step, "step")
-        return Backoff(first, step=growth, cap=_seconds(cap, "cap"), **_random(jitter, rng))
+        return _make(first, _seconds(cap, "cap"), step=growth, jitter=jitter, rng=rng)
 
     @staticmethod
     def exponential(
@@ -107,7 +111,7 @@ class Backoff:
         """Return the backoff `initial`, `initial * factor`, ...; at most `cap`. `factor` >= 1."""
         first, most = _seconds(initial, "initial"), _seconds(cap, "cap")
         growth = number(factor, "factor", minimum=1.0)
-        return Backoff(first, factor=growth, cap=most, **_random(jitter, rng))
+        return _make(first, most, factor=growth, jitter=jitter, rng=rng)
 
     def delay(self, attempt: int, previous: float = 0.0) -> float:
         """Return the seconds to wait before retry number `attempt` (from 1).
@@ -145,11 +149,27 @@ def _seconds(value: object, name: str) -> float:
     return nanoseconds(value, name) / NS
 
 
-def _random(jitter: object, rng: RandomSource | None) -> dict[str, Any]:
+def _make(
+    initial: float,
+    cap: float,
+    *,
+    step: float = 0.0,
+    factor: float = 1.0,
+    jitter: object = Jitter.NONE,
+    rng: RandomSource | None = None,
+) -> Backoff:
     if rng is not None and not callable(getattr(rng, "random", None)):
         msg = f"rng must have a random() method, as random.Random(7) has, not {rng!r:.80}"
         raise TypeError(msg)
-    return {"jitter": member(jitter, "jitter", Jitter), "rng": rng}
+    backoff = object.__new__(Backoff)
+    put = object.__setattr__
+    put(backoff, "initial", initial)
+    put(backoff, "step", step)
+    put(backoff, "factor", factor)
+    put(backoff, "cap", cap)
+    put(backoff, "jitter", member(jitter, "jitter", Jitter))
+    put(backoff, "rng", rng)
+    return backoff
 
 
 def _portion(rng: RandomSource | None) -> float:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, final
 
 from timebounds._checks import NS, nanoseconds
@@ -228,8 +229,7 @@ class BootClock(SteadyClock):
         if _which is None:
             msg = "this system has no clock that counts suspend: use MonotonicClock()"
             raise RuntimeError(msg)
-        which = _which
-        self._read = lambda: _read(which)
+        self._read = partial(_read, _which)
 
     def now_ns(self) -> int:
         """Read the clock: nanoseconds since the machine booted, suspend included."""
@@ -269,7 +269,7 @@ def reader(clock: SteadyClock) -> Callable[[], int]:
     if type(clock) is MonotonicClock:
         return clock._read  # noqa: SLF001  (one method call less on every read)
     read = getattr(clock, "now_ns", None)
-    if not callable(read):
+    if not callable(read) or isinstance(clock, type):
         msg = (
             f"clock must be a steady clock such as MonotonicClock(), not {clock!r:.80}"
             + ": for an instant of the calendar use Expiry" * hasattr(clock, "now")

@@ -48,7 +48,7 @@ class Deadline:
     _asked: float
     _now: Callable[[], int]
 
-    def __init__(self) -> None:
+    def __init__(self, *_: object, **__: object) -> None:
         msg = "write Deadline.after(2.0), Deadline.at(instant) or Deadline.never()"
         raise TypeError(msg)
 
@@ -94,7 +94,8 @@ class Deadline:
         """Return `min(seconds, remaining)` for the timeout argument of another library.
 
         Never 0 or less, which other libraries take for "do not block" or "no limit", and never
-        more than the platform can wait. None means that there is no limit.
+        more than the platform can wait. None means that there is no limit. `seconds` is a further
+        limit of this one step; None leaves it out, and 0 is refused.
 
         Raises:
             DeadlineExceeded: the deadline has passed, so there is nothing to hand out.
@@ -147,8 +148,8 @@ class Deadline:
     def _missed(self, what: str, now: int) -> str:
         """Return the message of an expiry: what was bounded, and by how much it was missed."""
         which = f"of {self._asked:g} s" if self._asked < inf else f"at {self._at / NS:g} s"
-        missed = max(0, now - self._at) / NS
-        return f"{what or 'operation'}: the deadline {which} was missed by {missed:g} s"
+        late = f"missed by {(now - self._at) / NS:g} s" if now > self._at else "reached"
+        return f"{what or 'operation'}: the deadline {which} was {late}"
 
     def __lt__(self, other: object) -> bool:
         return self._at < self._instant_of(other) if _is(other) else NotImplemented

@@ -38,7 +38,7 @@ class Expiry:
     at_utc: datetime
     _clock: Clock[datetime]
 
-    def __init__(self) -> None:
+    def __init__(self, *_: object, **__: object) -> None:
         msg = "write Expiry.after(seconds) or Expiry.at(aware_datetime)"
         raise TypeError(msg)
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, final
 
 if TYPE_CHECKING:
     from timebounds.bounds.allowance import Allowance
-    from timebounds.policies.receiving import ReceiveReport
+    from timebounds.policies.evidence import ReceiveReport
 
 # One read's size: large enough for throughput, small enough to be allocated at a stranger's word.
 CHUNK = 65_536
@@ -67,6 +67,14 @@ class Target:
     def value(self) -> int:
         """Return how many of the bytes held are the value of the met target."""
         return self.requested
+
+    def evidence(self, data: bytes) -> bytes:
+        """Return what the report of an incomplete operation shows, given what the inbox holds."""
+        return data
+
+    def kept(self, pending: int) -> str:
+        """Say in a message what became of the bytes of an unfinished operation."""
+        return f"{pending} bytes kept for resume() or discard()"
 
 
 @final
@@ -177,6 +185,15 @@ class Into(Target):
     def value(self) -> int:
         """Return 0: its bytes never lie in the inbox."""
         return 0
+
+    def evidence(self, data: bytes) -> bytes:  # noqa: ARG002
+        """Return a copy of what is in the caller's buffer."""
+        return bytes(self.view[: self.requested - self.ask])
+
+    def kept(self, pending: int) -> str:  # noqa: ARG002
+        """Say how far the buffer is filled."""
+        filled = self.requested - self.ask
+        return f"{filled} of {self.requested} bytes are in the buffer, resume() fills the rest"
 
     def __str__(self) -> str:
         return f"receive_into(buffer of {self.requested})"

@@ -73,10 +73,11 @@ def drive(
             command = plan.send(message)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
-        if type(command) is Pause:
-            answer: AnswerT | None = deadline.clock.sleep(command.ns / NS)
+        answer: AnswerT | None = None
+        if isinstance(command, Pause):
+            deadline.clock.sleep(command.ns / NS)
         else:
-            answer = port.perform(command, deadline)  # type: ignore[arg-type]
+            answer = port.perform(command, deadline)
         before, now = now, read()
         if now < before:
             not_backwards(before, now)
@@ -97,10 +98,11 @@ async def adrive(
             command = plan.send(message)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
-        if type(command) is Pause:
-            answer: AnswerT | None = await deadline.clock.asleep(command.ns / NS)
+        answer: AnswerT | None = None
+        if isinstance(command, Pause):
+            await deadline.clock.asleep(command.ns / NS)
         else:
-            answer = await port.perform(command, deadline)  # type: ignore[arg-type]
+            answer = await port.perform(command, deadline)
         before, now = now, read()
         if now < before:
             not_backwards(before, now)

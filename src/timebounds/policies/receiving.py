@@ -19,7 +19,6 @@ What must not live here: sockets, clocks, waiting. Bytes lie in an `Inbox` (inbo
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, final
 
 from timebounds._checks import FAR_NS, NS, nanoseconds, number
@@ -33,6 +32,7 @@ from timebounds.errors import (
     TooSlow,
     Unfinished,
 )
+from timebounds.policies.evidence import ReceiveOutcome, ReceiveReport
 from timebounds.policies.inbox import Inbox, Reply, Target
 from timebounds.policies.plan import Pause
 
@@ -45,79 +45,7 @@ if TYPE_CHECKING:
 
     Seconds = int | float | timedelta
 
-__all__ = ["MinRate", "ReceiveOutcome", "ReceiveReport"]
-
-
-@final
-class ReceiveOutcome(StrEnum):
-    """How a receive ended. Only COMPLETE, and EOF of `receive_some`, return a value."""
-
-    COMPLETE = "complete"
-    EOF = "eof"
-    IDLE_TIMEOUT = "idle_timeout"
-    DEADLINE_EXPIRED = "deadline_expired"
-    TOO_SLOW = "too_slow"
-    LIMIT_EXCEEDED = "limit_exceeded"
-
-
-class _Facts(NamedTuple):
-    """What a plan counts; `ReceiveReport` speaks of it in seconds."""
-
-    outcome: ReceiveOutcome
-    data: bytes
-    requested: int
-    received: int
-    satisfied: bool
-    eof: bool
-    reads: int
-    idle_retries: int
-    elapsed_ns: int
-    waited_ns: int
-    slept_ns: int
-    overshoot_ns: int
-
-
-class ReceiveReport(_Facts):
-    """The unchanging record of one receive; durations by the deadline's clock.
-
-    `outcome`: how it ended. `data`: the value; or, unfinished, a copy of what is pending; empty
-    for `receive_into`. `requested`: how many bytes were wanted or, with a delimiter, allowed.
-    `received`: how many bytes this call took from the socket. `satisfied`: whether everything that
-    was asked for is there, in time or late. `eof`: whether the peer has closed its side. `reads`:
-    how many reads were started. `idle_retries`: how many of them after an idle wait.
-    """
-
-    # Tuple-backed, with seconds computed when asked for: a report is made for every receive.
-    __slots__ = ()
-
-    @property
-    def elapsed(self) -> float:
-        """Seconds from the call to its end."""
-        return self.elapsed_ns / NS
-
-    @property
-    def waited(self) -> float:
-        """Seconds in reads."""
-        return self.waited_ns / NS
-
-    @property
-    def slept(self) -> float:
-        """Seconds in backoff, as measured."""
-        return self.slept_ns / NS
-
-    @property
-    def overshoot(self) -> float:
-        """Seconds by which the end was later than the deadline."""
-        return self.overshoot_ns / NS
-
-    def __repr__(self) -> str:
-        """Show counts, not payload: reports end up in logs."""
-        late = f", {self.overshoot:g} s late" if self.overshoot_ns else ""
-        met = ", satisfied" if self.satisfied else ""
-        return (
-            f"<ReceiveReport {self.outcome}{met}: {len(self.data)} bytes of {self.requested}, "
-            f"{self.reads} reads, {self.idle_retries} idle retries in {self.elapsed:g} s{late}>"
-        )
+__all__ = ["MinRate"]
 
 
 # The generated constructor would take as long as the whole rest of the bookkeeping.
@@ -260,6 +188,8 @@ def _settle(
     """Hand out what is to be handed out, in one store, and return the report of it."""
     ask, requested = target.ask, target.requested
     data, chunks, start = inbox.split(len(inbox) if ask else target.value())
+    if outcome is not _COMPLETE:
+        data = target.evidence(data)
     if late < 0:
         late = 0
     met, eof = ask == 0, inbox.eof
@@ -336,7 +266,7 @@ def conclude(
     if outcome is _EOF and target.keeps_position:
         return b""
     pending = len(inbox)
-    kept = f"{pending} bytes kept for resume() or discard()"
+    kept = target.kept(pending)
     if report.satisfied:
         kept = f"all {len(report.data)} bytes came, too late: they are in error.report.data"
     if outcome is _EXPIRED:

@@ -7,7 +7,8 @@ library's own clocks and receivers pass, for yours to pass too.
 """
 
 from timebounds.testing.contracts import ReceiverLine, check_clock, check_receiver
-from timebounds.testing.fake_clock import FakeClock, ForbiddenClock, Timer
+from timebounds.testing.fake_clock import FakeClock, Timer
+from timebounds.testing.forbidden_clock import ForbiddenClock
 from timebounds.testing.order import Gate, Trace
 from timebounds.testing.scripted_socket import Data, End, Failure, ScriptedSocket, Silence
 

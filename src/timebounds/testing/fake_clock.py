@@ -1,4 +1,4 @@
-"""`FakeClock`: time that a test moves by hand, and `ForbiddenClock`: time that nobody may touch.
+"""`FakeClock`: time that a test moves by hand.
 
 Three ways to move: `advance(s)` by hand; `FakeClock(auto_advance=True)`, where a wait of the only
 running thread or task moves the clock itself; `jump(s)`, which goes over all timers at once.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     Seconds = int | float | timedelta
 
-__all__ = ["FakeClock", "ForbiddenClock", "Timer"]
+__all__ = ["FakeClock", "Timer"]
 
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
@@ -347,36 +347,3 @@ class _FakeWall(Clock[datetime]):
 
     def __repr__(self) -> str:
         return f"<wall of a FakeClock at {self.now().isoformat()}>"
-
-
-@final
-class ForbiddenClock(SteadyClock):
-    """A clock that fails at the line that touches it: what runs under it is free of time."""
-
-    def now_ns(self) -> NoReturn:
-        """Raise AssertionError."""
-        msg = "this code must not touch time, and just read its clock"
-        raise AssertionError(msg)
-
-    def sleep(self, seconds: float) -> NoReturn:  # noqa: ARG002
-        """Raise AssertionError."""
-        self.now_ns()
-
-    def wait(self, condition: threading.Condition, seconds: float | None) -> NoReturn:  # noqa: ARG002
-        """Raise AssertionError."""
-        self.now_ns()
-
-    def poll(self, poller: Poller, seconds: float | None) -> NoReturn:  # noqa: ARG002
-        """Raise AssertionError."""
-        self.now_ns()
-
-    async def asleep(self, seconds: float) -> NoReturn:  # noqa: ARG002
-        """Raise AssertionError."""
-        self.now_ns()
-
-    async def await_done(self, future: Future[Any], seconds: float | None) -> NoReturn:  # noqa: ARG002
-        """Raise AssertionError."""
-        self.now_ns()
-
-    def __repr__(self) -> str:
-        return "ForbiddenClock()"

@@ -64,8 +64,8 @@ Step = Data | Silence | End | Failure
 class ScriptedSocket:
     """A stream socket by its looks (recv, recv_into, send, timeouts), a script by its nature.
 
-    `granted` records the limit of each read, `sent` every byte that was sent. Reading without a
-    limit into silence is an AssertionError: it would never end.
+    `granted` records the limit of each read, `sent` every byte that was sent. A receiver refuses a
+    deadline of another clock than `clock` with a ClockError. Reading without a limit into silence is an AssertionError: it would never end.
 
     Args:
         clock: the fake clock, moved by what the script says.
@@ -74,7 +74,7 @@ class ScriptedSocket:
     """
 
     def __init__(self, clock: FakeClock, *script: Step, timeout: float | None = None) -> None:
-        self._clock = clock
+        self.clock = clock
         self._script: deque[Step] = deque()
         self._waited = 0
         self._timeout = timeout
@@ -123,7 +123,7 @@ class ScriptedSocket:
         if limit is not None and delay > limit:
             self._waited += limit
             self._time_out(limit)
-        self._clock.advance(delay / NS)
+        self.clock.advance(delay / NS)
         self._waited = 0
         if isinstance(step, End):
             self._script[0] = End()
@@ -156,6 +156,6 @@ class ScriptedSocket:
             raise AssertionError(msg)
         if limit == 0:
             raise BlockingIOError
-        self._clock.advance(limit / NS)
+        self.clock.advance(limit / NS)
         msg = "timed out"
         raise TimeoutError(msg)

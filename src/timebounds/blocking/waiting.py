@@ -1,0 +1,94 @@
+"""What the ports of sockets share: what a socket looks like, and how long one read may wait.
+
+Rules: a wait ends early only for an answer; when it ends in silence, the deadline's clock agrees.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+from typing import TYPE_CHECKING, Protocol, final
+
+from timebounds._checks import NS
+from timebounds.bounds.clock import not_backwards
+from timebounds.policies.inbox import Reply, Target
+
+if TYPE_CHECKING:
+    from timebounds.bounds.deadline import Deadline
+
+__all__ = ["SocketLike"]
+
+# A module's name is looked up several times faster than a member of an enum.
+ANSWER = Reply.ANSWER
+SILENCE = Reply.SILENCE
+
+
+class SocketLike(Protocol):
+    """What a receiver needs of an object that is no real socket; `recv_into` is used if it is there."""
+
+    def recv(self, bufsize: int, /) -> bytes:
+        """Return at most `bufsize` bytes, b"" at the end; raise TimeoutError in silence."""
+        ...
+
+    def settimeout(self, value: float | None, /) -> None:
+        """Set the limit of one recv in seconds."""
+
+    def gettimeout(self) -> float | None:
+        """Return the limit of one recv."""
+        ...
+
+
+class SocketPort(Protocol):
+    """A port over one socket."""
+
+    in_doubt: bool
+    """Whether an exception may have lost bytes inside recv."""
+
+    def read_now(self, target: Target, /) -> bool:
+        """Read without waiting, where this port can; False when there is nothing yet."""
+        ...
+
+    def perform(self, target: Target, deadline: Deadline, /) -> Reply:
+        """Read once, waiting at most the target's limit on the deadline's clock."""
+        ...
+
+    def give_back(self) -> None:
+        """Leave the socket as it was lent, whatever happened."""
+
+
+@final
+class Wait:
+    """The waiting of one read: how much of its limit is left, by the deadline's clock."""
+
+    __slots__ = ("_deadline", "_last", "_limit", "_start")
+
+    def __init__(self, limit: int | None, deadline: Deadline) -> None:
+        self._deadline = deadline
+        self._limit = limit
+        self._start = self._last = deadline._now()
+
+    def left(self) -> int | None:
+        """Read the clock and return the nanoseconds left: 0 when over, None without a limit."""
+        now = self._deadline._now()
+        not_backwards(self._last, now)
+        self._last = now
+        return None if self._limit is None else max(0, self._start + self._limit - now)
+
+    def standing_still(self) -> bool:
+        """Say whether the clock has not moved since the wait began."""
+        return self._last == self._start
+
+    def ready(self, fd: int, events: int) -> bool:
+        """Wait until `fd` is ready for `events`; False when the limit is over first."""
+        poller = select.poll()
+        poller.register(fd, events)
+        left = self.left()
+        while left is None or left > 0:
+            found = self._deadline.clock.poll(poller, None if left is None else left / NS)
+            if found and found[0][1] & select.POLLNVAL:
+                raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+            if found:
+                return True
+            left = self.left()
+        return False
