@@ -114,13 +114,14 @@ def writable(value: object, name: str) -> memoryview:
 
 def as_delimiter(value: object, name: str) -> bytes:
     """Return the non-empty delimiter as bytes."""
-    if not isinstance(value, (bytes, bytearray, memoryview)):
+    if not isinstance(value, (bytes, bytearray)):
         msg = f"{name} must be bytes such as b'\\n', not {type(value).__name__} {value!r:.80}"
         raise TypeError(msg)
-    if not len(value):
+    mark = bytes(value)
+    if not mark:
         msg = f"{name} must not be empty: every position would match; write b'\\n' for lines"
         raise ValueError(msg)
-    return bytes(value)
+    return mark
 
 
 class blocking_allowed:  # noqa: N801  (a context manager reads like a function)

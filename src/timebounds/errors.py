@@ -1,15 +1,15 @@
 """The exception tree: the class says whose move is next.
 
-    TimeboundsError                  never raised itself
-    ├─ BoundReached                  "you asked me to stop here": retrying inside the same bound is pointless
-    │  ├─ DeadlineExceeded           the shared budget is spent                        (TimeoutError)
-    │  ├─ IdleTimeout                the peer was silent too long; budget may remain   (TimeoutError)
-    │  └─ TooSlow                    below the minimum rate                            (TimeoutError)
-    ├─ PeerClosed                    the peer closed before the message was whole      (EOFError)
-    ├─ LimitExceeded                 more bytes than the caller allowed                (ValueError)
-    ├─ Busy                          two users of one receiver                         (RuntimeError)
-    ├─ Unfinished                    the stream position is unknown                    (RuntimeError)
-    └─ ClockError                    a clock went backwards, gave no number, or two were mixed  (RuntimeError)
+    TimeboundsError         never raised itself
+    ├─ BoundReached         you asked to stop here: trying again in the same bound is pointless
+    │  ├─ DeadlineExceeded  the shared budget is spent                             (TimeoutError)
+    │  ├─ IdleTimeout       the peer was silent too long; budget may remain        (TimeoutError)
+    │  └─ TooSlow           below the minimum rate                                 (TimeoutError)
+    ├─ PeerClosed           the peer closed before the message was whole           (EOFError)
+    ├─ LimitExceeded        more bytes than the caller allowed                     (ValueError)
+    ├─ Busy                 two users of one receiver                              (RuntimeError)
+    ├─ Unfinished           the stream position is unknown                         (RuntimeError)
+    └─ ClockError           a clock went back, gave no number, or two were mixed   (RuntimeError)
 
 A caller's own mistake is a plain `ValueError`, `TypeError` or `RuntimeError`, raised at the call.
 

@@ -8,9 +8,9 @@ import threading
 import time
 from datetime import UTC, datetime, timedelta
 
-import children
 import pytest
 
+import children
 from timebounds import (
     MONOTONIC,
     WALL,

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from timebounds import Backoff, Overrun, RetryAllowance
+from timebounds.blocking.switched_port import TimeoutPort
+from timebounds.bounds.deadline import Deadline
 from timebounds.policies.inbox import Exactly, Inbox
 from timebounds.policies.plan import adrive, drive
 from timebounds.policies.receiving import Rules, receiving
-from timebounds.blocking.switched_port import TimeoutPort
 from timebounds.testing import Data, End, FakeClock, ScriptedSocket, Silence
-from timebounds.bounds.deadline import NEVER_NS, Deadline
 
 SECOND = 1_000_000_000
+NO_RETRY = RetryAllowance.none()
 
 
 class AsyncScriptedPort:
@@ -29,7 +29,7 @@ class AsyncScriptedPort:
         return self._port.perform(command, deadline)
 
 
-def run(colour, *, size, idle, seconds, script, allowance=RetryAllowance.none(), oversleep=0):
+def run(colour, *, size, idle, seconds, script, allowance=NO_RETRY, oversleep=0):
     """Run one receive in one colour; return the report, the grants, the sleeps and the time."""
     clock = FakeClock(auto_advance=True)
     if oversleep:
@@ -79,7 +79,18 @@ CD = Data(b"CD", after=0.25)
 
 
 @pytest.mark.parametrize(
-    ("backoff", "oversleep", "later", "outcome", "satisfied", "data", "retries", "granted", "slept", "time"),
+    (
+        "backoff",
+        "oversleep",
+        "later",
+        "outcome",
+        "satisfied",
+        "data",
+        "retries",
+        "granted",
+        "slept",
+        "time",
+    ),
     [
         (0, 0, CD, "complete", True, b"ABCD", 1, [1, 1, 0.75], [], 1.5),
         (0, 0, Silence(), "deadline_expired", False, b"AB", 1, [1, 1, 0.75], [], 2.0),

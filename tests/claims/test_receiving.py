@@ -502,10 +502,14 @@ def test_a_refused_overrun_gives_up_at_once(left):
     assert line.clock.sleeps == ()
 
 
-@pytest.mark.parametrize("error", [TimeoutError("the sleeper's"), RuntimeError(), KeyboardInterrupt()])
+@pytest.mark.parametrize(
+    "error", [TimeoutError("the sleeper's"), RuntimeError(), KeyboardInterrupt()]
+)
 def test_a_sleeper_that_fails_is_not_taken_for_the_socket(error):
     """R12: its error propagates, TimeoutError too."""
-    line = Line(Data(b"AB"), Silence(), idle_timeout=1, allowance=RetryAllowance(5, Backoff.fixed(1)))
+    line = Line(
+        Data(b"AB"), Silence(), idle_timeout=1, allowance=RetryAllowance(5, Backoff.fixed(1))
+    )
     line.clock.script_sleep_failure(error)
     with pytest.raises(type(error)) as caught:
         line.receiver.receive_exactly(4, far(line))
@@ -599,7 +603,7 @@ def test_after_a_reset_the_position_is_unknown():
     """R10, case A04: with 0 bytes too, whatever ended it."""
     for error in (ConnectionResetError(), TimeoutError(110, "dead")):
         line = Line(Failure(error), Data(b"reply one"))
-        with pytest.raises(OSError):  # noqa: PT011
+        with pytest.raises(OSError):
             line.receiver.receive_exactly(9, far(line))
         with pytest.raises(Unfinished, match=r"resume\(deadline\) or discard\(\)"):
             line.receiver.receive_exactly(9, far(line))
@@ -769,19 +773,18 @@ def test_a_socket_on_another_clock_than_the_deadline_is_found_out():
 def test_a_silence_that_ended_early_is_waited_out():
     """R12, N5: the clock decides, not the socket."""
     clock = FakeClock()
+    calls = []
 
     class Early(Wrong):
-        calls = []
-
         def recv(self, size):
-            self.calls.append(self.timeout)
+            calls.append(self.timeout)
             clock.advance(min(self.timeout, 0.4))
             raise TimeoutError
 
     receiver = BudgetedReceiver(Early(b""), idle_timeout=1.0)
     with pytest.raises(IdleTimeout):
         receiver.receive_exactly(1, clock.deadline(100))
-    assert Early.calls == [1.0, 0.6, pytest.approx(0.2)]
+    assert calls == [1.0, 0.6, pytest.approx(0.2)]
     assert clock.now() == 1.0
 
 
@@ -832,9 +835,14 @@ def test_no_payload_in_messages_and_reprs():
 
 def test_an_overshoot_is_told():
     """D6."""
-    line = Line(Data(b"AB"), Silence(), idle_timeout=1, allowance=RetryAllowance(1, Backoff.fixed(0.5)))
+    line = Line(
+        Data(b"AB"), Silence(), idle_timeout=1, allowance=RetryAllowance(1, Backoff.fixed(0.5))
+    )
     line.clock.script_oversleep(5)
-    with pytest.raises(DeadlineExceeded, match=r"receive_exactly\(4\): the deadline of 2 s was missed by 4\.5 s; 2 bytes kept") as caught:
+    with pytest.raises(
+        DeadlineExceeded,
+        match=r"receive_exactly\(4\): the deadline of 2 s was missed by 4\.5 s; 2 bytes kept",
+    ) as caught:
         line.receiver.receive_exactly(4, line.within(2))
     assert caught.value.report.overshoot == 4.5
     assert "4.5 s late" in repr(caught.value.report)
@@ -856,8 +864,14 @@ def test_names_of_the_verbs_in_messages():
     line = Line(idle_timeout=1)
     for verb, name in (
         (lambda: line.receiver.receive_exactly(5, far(line)), r"receive_exactly\(5\)"),
-        (lambda: line.receiver.receive_until(b"\r\n", 9, far(line)), r"receive_until\(b'\\r\\n', 9\)"),
-        (lambda: line.receiver.receive_into(bytearray(3), far(line)), r"receive_into\(buffer of 3\)"),
+        (
+            lambda: line.receiver.receive_until(b"\r\n", 9, far(line)),
+            r"receive_until\(b'\\r\\n', 9\)",
+        ),
+        (
+            lambda: line.receiver.receive_into(bytearray(3), far(line)),
+            r"receive_into\(buffer of 3\)",
+        ),
         (lambda: line.receiver.receive_some(7, far(line)), r"receive_some\(7\)"),
     ):
         with pytest.raises(IdleTimeout, match=name):

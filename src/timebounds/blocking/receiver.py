@@ -89,7 +89,9 @@ class BudgetedReceiver:
         if idle_timeout is not None:
             idle_ns = nanoseconds(idle_timeout, "idle_timeout", positive=True)
         if not callable(getattr(allowance, "spend", None)):
-            msg = f"allowance must be a RetryAllowance such as RetryAllowance(2), not {allowance!r:.80}"
+            msg = (
+                f"allowance must be a RetryAllowance like RetryAllowance(2), not {allowance!r:.80}"
+            )
             raise TypeError(msg)
         if min_rate is not None and not isinstance(min_rate, MinRate):
             msg = f"min_rate must be MinRate(bytes_per_second, grace), not {min_rate!r:.80}"
@@ -159,7 +161,7 @@ class BudgetedReceiver:
         return self._receive(Some(max_bytes, self._allowance), deadline)
 
     def resume(self, deadline: Deadline) -> bytes:
-        """Go on with the unfinished operation: same target, the bytes kept, the rest of the allowance.
+        """Go on with the unfinished operation: same target, kept bytes, the rest of the allowance.
 
         Returns what the unfinished verb would have returned (b"" for `receive_into`, whose bytes
         are in its buffer), and raises the same.
@@ -206,7 +208,13 @@ class BudgetedReceiver:
                 self._turn.clear()
 
     def _run(self, target: Target, deadline: Deadline) -> bytes:
-        inbox, rules, port, at, clock = self._inbox, self._rules, self._port, deadline._at, deadline._now
+        inbox, rules, port, at, clock = (
+            self._inbox,
+            self._rules,
+            self._port,
+            deadline._at,
+            deadline._now,
+        )
         try:
             now, first = clock(), None
             # A first read whose answer is there already needs no plan: the same rule judges it.

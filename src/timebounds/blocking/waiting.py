@@ -25,7 +25,7 @@ SILENCE = Reply.SILENCE
 
 
 class SocketLike(Protocol):
-    """What a receiver needs of an object that is no real socket; `recv_into` is used if it is there."""
+    """What a receiver needs of an object that is no real socket; `recv_into` may be there too."""
 
     def recv(self, bufsize: int, /) -> bytes:
         """Return at most `bufsize` bytes, b"" at the end; raise TimeoutError in silence."""

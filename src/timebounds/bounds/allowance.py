@@ -120,7 +120,7 @@ class SharedAllowance:
         with self._lock:
             step = self._left.spend()
             if isinstance(step, Granted):
-                assert isinstance(step.rest, RetryAllowance)  # noqa: S101  (it spends itself)
+                assert isinstance(step.rest, RetryAllowance)
                 self._left = step.rest
                 return Granted(step.delay, self)
             return step

@@ -267,7 +267,7 @@ def reader(clock: SteadyClock) -> Callable[[], int]:
     that is no whole number.
     """
     if type(clock) is MonotonicClock:
-        return clock._read  # noqa: SLF001  (one method call less on every read)
+        return clock._read
     read = getattr(clock, "now_ns", None)
     if not callable(read) or isinstance(clock, type):
         msg = (

@@ -46,11 +46,12 @@ class _Facts(NamedTuple):
 class ReceiveReport(_Facts):
     """The unchanging record of one receive; durations by the deadline's clock.
 
-    `outcome`: how it ended. `data`: the value (empty for `receive_into`, whose bytes are in
-    its buffer); or, where the operation raised, a copy of all that it has. `requested`: how many bytes were wanted or, with a delimiter, allowed.
-    `received`: how many bytes this call took from the socket. `satisfied`: whether everything that
-    was asked for is there, in time or late. `eof`: whether the peer has closed its side. `reads`:
-    how many reads were started. `idle_retries`: how many of them after an idle wait.
+    `outcome`: how it ended. `data`: the value (empty for `receive_into`, whose bytes are in its
+    buffer); or, where the operation raised, a copy of all that it has. `requested`: how many bytes
+    were wanted or, with a delimiter, allowed. `received`: how many bytes this call took from the
+    socket. `satisfied`: whether all that was asked for is there, in time or late. `eof`: whether
+    the peer has closed its side. `reads`: how many reads were started. `idle_retries`: how many of
+    them after an idle wait.
     """
 
     # Tuple-backed, with seconds computed when asked for: a report is made for every receive.

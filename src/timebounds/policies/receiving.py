@@ -37,6 +37,7 @@ from timebounds.policies.inbox import Inbox, Reply, Target
 from timebounds.policies.plan import Pause
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import timedelta
 
     from timebounds.bounds.allowance import Allowance
@@ -49,7 +50,8 @@ __all__ = ["MinRate"]
 
 
 # The generated constructor would take as long as the whole rest of the bookkeeping.
-_new = tuple.__new__
+_new: Callable[[type[ReceiveReport], tuple[object, ...]], ReceiveReport]
+_new = tuple.__new__  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 # A module's name is looked up several times faster than a member of an enum.
 _COMPLETE = ReceiveOutcome.COMPLETE
 _EOF = ReceiveOutcome.EOF
@@ -190,12 +192,24 @@ def _settle(
     data, chunks, start = inbox.split(len(inbox) if ask else target.value())
     if outcome is not _COMPLETE:
         data = target.evidence(data)
-    if late < 0:
-        late = 0
+    late = max(late, 0)
     met, eof = ask == 0, inbox.eof
     report = _new(
         ReceiveReport,
-        (outcome, data, requested, received, met, eof, reads, retries, elapsed, waited, slept, late),
+        (
+            outcome,
+            data,
+            requested,
+            received,
+            met,
+            eof,
+            reads,
+            retries,
+            elapsed,
+            waited,
+            slept,
+            late,
+        ),
     )
     if ask and outcome is not _EOF:
         chunks, start, _, _ = inbox.state
@@ -276,10 +290,14 @@ def conclude(
         silent = f"the peer was silent for {rules.idle_ns / NS:g} s"
         raise IdleTimeout(f"{target}: {silent}; {kept}", report=report)
     if outcome is ReceiveOutcome.TOO_SLOW:
-        slow = f"{report.received} bytes in {report.waited:g} s of waiting is below {rules.min_rate}"
+        slow = (
+            f"{report.received} bytes in {report.waited:g} s of waiting is below {rules.min_rate}"
+        )
         raise TooSlow(f"{target}: {slow}; {kept}", report=report)
     if outcome is _EOF:
         closed = f"the peer closed after {len(report.data)} bytes, which are in error.report.data"
         raise PeerClosed(f"{target}: {closed}", report=report)
-    beyond = f"no delimiter in the first {report.requested} bytes; {pending} bytes kept for discard()"
+    beyond = (
+        f"no delimiter in the first {report.requested} bytes; {pending} bytes kept for discard()"
+    )
     raise LimitExceeded(f"{target}: {beyond}", report=report)

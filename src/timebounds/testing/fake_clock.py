@@ -176,7 +176,7 @@ class _Face(SteadyClock):
         return self._timeline.arm(ns, name, fire, boot=self._boot, is_thread=True)
 
     def _scripted_sleep(self, seconds: float) -> int:
-        """Record a sleep and return its ns, with the scripted oversleep; raise a scripted failure."""
+        """Record a sleep; return its ns, oversleep included, or raise the scripted failure."""
         ns = nanoseconds(seconds, "seconds")
         self._sleeps.append(ns / NS)
         scripted = self._scripted.popleft() if self._scripted else 0

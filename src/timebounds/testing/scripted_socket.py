@@ -65,7 +65,8 @@ class ScriptedSocket:
     """A stream socket by its looks (recv, recv_into, send, timeouts), a script by its nature.
 
     `granted` records the limit of each read, `sent` every byte that was sent. A receiver refuses a
-    deadline of another clock than `clock` with a ClockError. Reading without a limit into silence is an AssertionError: it would never end.
+    deadline of another clock than `clock` with a ClockError. Reading without a limit into silence
+    is an AssertionError: it would never end.
 
     Args:
         clock: the fake clock, moved by what the script says.
@@ -91,7 +92,9 @@ class ScriptedSocket:
             if not isinstance(step, Silence):
                 nanoseconds(step.after, "after")
             if isinstance(step, Data) and not step.data:
-                msg = "Data must not be empty, which would look like the end: use End() or Silence()"
+                msg = (
+                    "Data must not be empty, which would look like the end: use End() or Silence()"
+                )
                 raise ValueError(msg)
         self._script.extend(steps)
 
