@@ -208,7 +208,9 @@ def bench_growth(ask, quick, claims) -> None:
         "receive_into": lambda _, size, receiver, end: receiver.receive_into(buffer[:size], end),
         "bare recv_into": lambda sock, size, *_: receive_bare(sock, buffer[:size]),
     }
+    pairs = {"receive_exactly": "recv and join", "receive_into": "bare recv_into"}
     deadline = Deadline.after(readers.TOTAL)
+    times = 3 if quick else 9
 
     def contestant(receive, size):
         # Small ones by the many, so that a request to the sender weighs as little as for large.
@@ -234,7 +236,11 @@ def bench_growth(ask, quick, claims) -> None:
     rows = [
         (
             f"{size // MIB} MiB" if size >= MIB else f"{size // 1024} KiB",
-            *(f"{rounds.median(f'{way} {size}') * 1e9:,.0f}" for way in ways),
+            *(
+                f"{rounds[way, size].median(name) * 1e9:,.0f}"
+                for way, bare in pairs.items()
+                for name in (way, bare)
+            ),
             f"{peaks[size]:.2f}",
         )
         for size in sizes
@@ -242,23 +248,16 @@ def bench_growth(ask, quick, claims) -> None:
     table("ns/KiB, the sender in another process", ("in one call", *ways, "peak / size"), rows)
     large = sizes[-1]
     name = f"{large // MIB} MiB"
-    beyond = [
-        rounds.ratio(f"receive_into {size}", f"bare recv_into {size}") for size in (MIB, large)
-    ]
-    claims.at_most(
-        f"receive_into beside a bare loop, growth from 1 MiB to {name}", beyond[1] / beyond[0], 1.25
-    )
+
+    def beyond(way, size):
+        return rounds[way, size].ratio(way, pairs[way])
+
+    growth = beyond("receive_into", large) / beyond("receive_into", MIB)
+    claims.at_most(f"receive_into beside bare, growth from 1 MiB to {name}", growth, 1.25)
     if not quick:
         # From a size on at which memory comes from the system each time.
-        beyond = [
-            rounds.ratio(f"receive_exactly {size}", f"recv and join {size}")
-            for size in (64 * MIB, large)
-        ]
-        claims.at_most(
-            f"receive_exactly beside recv and join, growth from 64 MiB to {name}",
-            beyond[1] / beyond[0],
-            1.25,
-        )
+        growth = beyond("receive_exactly", large) / beyond("receive_exactly", 64 * MIB)
+        claims.at_most(f"receive_exactly beside bare, growth from 64 MiB to {name}", growth, 1.25)
     claims.at_most(f"peak memory of receive_exactly for {name}, in sizes", peaks[large], 2.1)
 
 

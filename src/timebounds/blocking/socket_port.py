@@ -75,6 +75,8 @@ class PlainPort:
 
     __slots__ = ("_sock", "in_doubt")
 
+    in_doubt: bool
+
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self.in_doubt = False

@@ -38,6 +38,8 @@ class TlsPort:
 
     __slots__ = ("_lent", "_sock", "_ssl", "in_doubt")
 
+    in_doubt: bool
+
     def __init__(self, sock: Any, ssl: ModuleType) -> None:
         self._sock = sock
         self._ssl: Any = ssl
@@ -100,6 +102,8 @@ class TimeoutPort:
     """Any object with recv and settimeout: each read's limit is set as its timeout."""
 
     __slots__ = ("_lent", "_sock", "in_doubt")
+
+    in_doubt: bool
 
     def __init__(self, sock: SocketLike) -> None:
         self._sock = sock

@@ -13,6 +13,7 @@ What must not live here: time.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from enum import Enum
 from typing import TYPE_CHECKING, final
 
@@ -44,9 +45,13 @@ class Target:
 
     __slots__ = ("_seen", "allowance", "ask", "chunks", "limit", "requested", "start")
 
+    requested: int
+    allowance: Allowance
+    chunks: Chunks
+    start: int
     ask: int
     limit: int | None
-    keeps_position = False
+    keeps_position: bool = False
     """Whether the stream's position is known although the target was not met."""
 
     def __init__(self, requested: int, allowance: Allowance) -> None:
@@ -60,9 +65,9 @@ class Target:
         self._seen = 0
         self.look()
 
+    @abstractmethod
     def look(self) -> int:
         """See what is there: set `ask`, and return how many bytes came since the last look."""
-        raise NotImplementedError
 
     def value(self) -> int:
         """Return how many of the bytes held are the value of the met target."""
@@ -87,7 +92,7 @@ class Exactly(Target):
         """See how much is missing."""
         held = length(self.chunks) - self.start
         missing = self.requested - held
-        self.ask = CHUNK if missing > CHUNK else missing if missing > 0 else 0
+        self.ask: int = CHUNK if missing > CHUNK else missing if missing > 0 else 0
         arrived = held - self._seen
         self._seen = held
         return arrived
@@ -101,6 +106,8 @@ class Until(Target):
     """Everything up to the delimiter, which counts; at most `requested` bytes."""
 
     __slots__ = ("_end", "_searched", "delimiter")
+
+    delimiter: bytes
 
     def __init__(self, delimiter: bytes, max_bytes: int, allowance: Allowance) -> None:
         super().__init__(max_bytes, allowance)
@@ -119,7 +126,7 @@ class Until(Target):
         found = self.chunks[0].find(self.delimiter, begin, until) if held else -1
         if found >= 0:
             self._end = found + len(self.delimiter) - self.start
-            self.ask = 0
+            self.ask: int = 0
         else:
             self._searched = held
             self.ask = -1 if held >= self.requested else CHUNK
@@ -139,14 +146,14 @@ class Some(Target):
 
     __slots__ = ()
 
-    keeps_position = True
+    keeps_position: bool = True
 
     def look(self) -> int:
         """See whether there is anything."""
         held = length(self.chunks) - self.start
         arrived = held - self._seen
         self._seen = held
-        self.ask = 0 if held else min(self.requested, CHUNK)
+        self.ask: int = 0 if held else min(self.requested, CHUNK)
         return arrived
 
     def value(self) -> int:
@@ -167,6 +174,9 @@ class Into(Target):
 
     __slots__ = ("counts", "view")
 
+    counts: list[int]
+    view: memoryview
+
     def __init__(self, view: memoryview, filled: int, allowance: Allowance) -> None:
         super().__init__(len(view), allowance)
         self.view = view
@@ -179,7 +189,7 @@ class Into(Target):
         counts[:] = (sum(counts),)
         arrived = counts[0] - self._seen
         self._seen = counts[0]
-        self.ask = self.requested - counts[0]
+        self.ask: int = self.requested - counts[0]
         return arrived
 
     def value(self) -> int:
@@ -229,8 +239,11 @@ class Inbox:
 
     __slots__ = ("eof", "state")
 
+    state: _State
+    eof: bool
+
     def __init__(self) -> None:
-        self.state: _State = ([], 0, None, None)
+        self.state = ([], 0, None, None)
         self.eof = False
 
     def __len__(self) -> int:

@@ -228,7 +228,7 @@ class FakeClock(_Face):
             raise ValueError(msg)
         self.boot: SteadyClock = _Face(timeline, boot=True, auto_advance=auto_advance)
         """The face that goes on while suspended."""
-        self.wall = _FakeWall(timeline, wall_start.astimezone(UTC))
+        self.wall: _FakeWall = _FakeWall(timeline, wall_start.astimezone(UTC))
         """The face of the calendar."""
 
     def deadline(self, seconds: Seconds) -> Deadline:
@@ -338,7 +338,7 @@ class _FakeWall(Clock[datetime]):
     def __init__(self, timeline: Timeline, start: datetime) -> None:
         self._timeline = timeline
         self._start = start
-        self.stepped = 0
+        self.stepped: int = 0
 
     def now(self) -> datetime:
         """Read the clock as an aware datetime in UTC."""

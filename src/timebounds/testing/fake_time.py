@@ -29,6 +29,12 @@ class Waiter:
 
     __slots__ = ("due", "fire", "fired", "left", "name", "order")
 
+    due: int
+    order: int
+    name: str
+    fire: Callable[[], object]
+    fired: bool
+
     def __init__(self, due: int, order: int, name: str, fire: Callable[[], object]) -> None:
         self.due = due
         self.order = order
@@ -48,6 +54,10 @@ class Waiter:
 @final
 class Timeline:
     """Steady time, the time spent suspended, and who waits on the one or on both together."""
+
+    steady: int
+    suspended: int
+    patience: float
 
     def __init__(self, start: int, patience: float) -> None:
         self.steady = start

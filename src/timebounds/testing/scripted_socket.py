@@ -75,12 +75,12 @@ class ScriptedSocket:
     """
 
     def __init__(self, clock: FakeClock, *script: Step, timeout: float | None = None) -> None:
-        self.clock = clock
+        self.clock: FakeClock = clock
         self._script: deque[Step] = deque()
         self._waited = 0
         self._timeout = timeout
         self.granted: list[float | None] = []
-        self.sent = bytearray()
+        self.sent: bytearray = bytearray()
         self.extend(*script)
 
     def extend(self, *steps: Step) -> None:
