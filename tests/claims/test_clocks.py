@@ -189,9 +189,16 @@ def test_a_notified_wait_returns_true():
 
 def test_a_wait_of_nothing_only_looks():
     """N4."""
+    asyncio.run(MONOTONIC.asleep(0))
+    asyncio.run(await_nothing())
     condition = threading.Condition()
     with condition:
         assert not MONOTONIC.wait(condition, 0)
+
+
+async def await_nothing():
+    future = asyncio.get_running_loop().create_future()
+    assert not await MONOTONIC.await_done(future, 0)
 
 
 def test_no_step_of_the_wall_moves_a_deadline_or_a_receive():

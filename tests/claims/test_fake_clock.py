@@ -400,6 +400,21 @@ def test_a_cancelled_sleeper_leaves_nothing_behind():
     clock.advance(2)
 
 
+def test_waking_a_task_twice_is_no_error():
+    """A task that was cancelled in the same pass as it was woken."""
+    clock = FakeClock()
+
+    async def main():
+        sleeper = asyncio.create_task(clock.asleep(1))
+        await asyncio.sleep(0)
+        waiter = clock._timeline.waiting()[0]
+        waiter.fire()
+        waiter.fire()
+        await sleeper
+
+    asyncio.run(main())
+
+
 def test_waking_a_task_of_a_closed_loop_is_no_error():
     clock = FakeClock()
     loop = asyncio.new_event_loop()

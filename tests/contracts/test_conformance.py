@@ -170,6 +170,41 @@ class Forgetful:
             raise
 
 
+class Patient:
+    """Canary: waits on when its deadline has passed."""
+
+    def __init__(self, receiver, line):
+        self._receiver, self._line = receiver, line
+
+    def __getattr__(self, name):
+        return getattr(self._receiver, name)
+
+    def receive_exactly(self, size, deadline):
+        return b"\0" * size
+
+
+def test_the_receiver_suite_rejects_one_that_has_no_bounds():
+    """F6: a suite that cannot fail is a defect."""
+
+    class Line(ScriptedLine):
+        sends = 0
+
+        def send(self, data):
+            super().send(data)
+            self.sends += 1
+
+        def receiver(self, *, idle_timeout=None):
+            plain = super().receiver(idle_timeout=idle_timeout)
+            return Patient(plain, self) if idle_timeout else plain
+
+    @contextlib.contextmanager
+    def line():
+        yield Line()
+
+    with pytest.raises(AssertionError, match="IdleTimeout was expected"):
+        check_receiver(line)
+
+
 def test_the_receiver_suite_rejects_one_that_loses_bytes():
     """F6: a suite that cannot fail is a defect."""
 

@@ -680,6 +680,17 @@ def test_a_tls_read_that_wants_to_write_waits_for_that():
         assert BudgetedReceiver(ours).receive_exactly(2, after(30)) == b"AB"
 
 
+def test_a_reset_under_tls_propagates():
+    """R8."""
+    with tls() as (ours, theirs):
+        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        os.close(theirs.detach())
+        receiver = BudgetedReceiver(ours)
+        with pytest.raises(ConnectionResetError):
+            receiver.receive_exactly(2, after(30))
+        assert not receiver._port.in_doubt
+
+
 def test_a_tls_read_into_a_buffer():
     with tls() as (ours, theirs):
         theirs.sendall(b"ABCD")
