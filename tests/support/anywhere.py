@@ -1,0 +1,89 @@
+"""An exception before the n-th bytecode of the package, for every n."""
+
+from __future__ import annotations
+
+import sys
+import types
+
+
+class Injected(BaseException):
+    """Stands for what a signal handler raises."""
+
+
+def codes(*modules):
+    """All code objects of the functions and classes of some modules."""
+    found = []
+
+    def walk(code):
+        found.append(code)
+        for constant in code.co_consts:
+            if isinstance(constant, types.CodeType):
+                walk(constant)
+
+    for module in modules:
+        for thing in vars(module).values():
+            members = vars(thing).values() if isinstance(thing, type) else [thing]
+            for member in members:
+                function = getattr(member, "fget", None) or getattr(member, "__func__", member)
+                if isinstance(function, types.FunctionType):
+                    if function.__code__.co_filename == module.__file__:
+                        walk(function.__code__)
+    return found
+
+
+def run(fn, among, n):
+    """Run `fn` with an exception before bytecode `n` of `among`; say how many there were."""
+    return (_monitored if sys.version_info >= (3, 12) else _traced)(fn, among, n)
+
+
+def _monitored(fn, among, n):
+    count = 0
+    monitoring = sys.monitoring
+    monitoring.use_tool_id(3, "anywhere")
+
+    def before(code, offset):
+        nonlocal count
+        count += 1
+        if count == n:
+            raise Injected
+
+    monitoring.register_callback(3, monitoring.events.INSTRUCTION, before)
+    try:
+        for code in among:
+            monitoring.set_local_events(3, code, monitoring.events.INSTRUCTION)
+        try:
+            return fn(), count
+        except Injected:
+            return None, count
+    finally:
+        for code in among:
+            monitoring.set_local_events(3, code, 0)
+        monitoring.register_callback(3, monitoring.events.INSTRUCTION, None)
+        monitoring.free_tool_id(3)
+
+
+def _traced(fn, among, n):
+    count = 0
+    among = set(among)
+
+    def trace(frame, event, arg):
+        nonlocal count
+        if frame.f_code not in among:
+            return None
+        frame.f_trace_opcodes = True
+        frame.f_trace_lines = False
+        if event == "opcode":
+            count += 1
+            if count == n:
+                sys.settrace(None)
+                raise Injected
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        return fn(), count
+    except Injected:
+        return None, count
+    finally:
+        sys.settrace(before)
