@@ -16,7 +16,7 @@ import sys
 from datetime import timedelta
 from math import inf, isnan
 from threading import local
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 if TYPE_CHECKING:
     from enum import Enum
@@ -101,7 +101,7 @@ def member(value: object, name: str, kind: type[_EnumT]) -> _EnumT:
 def writable(value: object, name: str) -> memoryview:
     """Return the writable, contiguous buffer as a view of single bytes."""
     try:
-        view = memoryview(value)  # type: ignore[arg-type]
+        view = memoryview(cast("bytearray", value))
     except TypeError:
         given = f"{type(value).__name__} {value!r:.80}"
         msg = f"{name} must be a writable buffer such as bytearray(1024), not {given}"

@@ -7,8 +7,9 @@ import shutil
 import subprocess
 import sys
 
-import children
 import pytest
+
+import children
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
 

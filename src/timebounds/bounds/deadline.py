@@ -41,9 +41,9 @@ class Deadline:
     safe in any thread or task. It waits for nothing and stops nothing by itself.
     """
 
-    __slots__ = ("_asked", "_at", "_now", "clock")
+    __slots__ = ("_asked", "_at", "_clock", "_now")
 
-    clock: SteadyClock
+    _clock: SteadyClock
     _at: int
     _asked: float
     _now: Callable[[], int]
@@ -71,6 +71,11 @@ class Deadline:
     def never(*, clock: SteadyClock = MONOTONIC) -> Deadline:
         """Return the deadline that never comes. Forever has to be spelled. Reads no clock."""
         return _make(NEVER_NS, inf, clock, reader(clock))
+
+    @property
+    def clock(self) -> SteadyClock:
+        """The clock on which the instant lies."""
+        return self._clock
 
     def remaining(self) -> float:
         """Read the clock and return the seconds left: 0.0 when expired, inf for never."""
@@ -114,7 +119,7 @@ class Deadline:
         at = min(self._now() + ns, FAR_NS)
         if self._at <= at:
             return self
-        return _make(at, _as_seconds(seconds, ns), self.clock, self._now)
+        return _make(at, _as_seconds(seconds, ns), self._clock, self._now)
 
     def reserving(self, seconds: Seconds) -> Deadline:
         """Return a deadline `seconds` earlier, which keeps that time back for clean-up.
@@ -125,7 +130,7 @@ class Deadline:
         ns = nanoseconds(seconds, "seconds")
         if ns == 0 or self._at == NEVER_NS:
             return self
-        return _make(self._at - ns, max(0.0, self._asked - ns / NS), self.clock, self._now)
+        return _make(self._at - ns, max(0.0, self._asked - ns / NS), self._clock, self._now)
 
     def earliest(self, *others: Deadline) -> Deadline:
         """Return the earliest of this and the others, all of one clock. Reads no clock.
@@ -140,7 +145,7 @@ class Deadline:
         return first
 
     def _instant_of(self, other: Deadline) -> int:
-        if other.clock is not self.clock:
+        if other._clock is not self._clock:
             msg = f"deadlines of two clocks can not be compared: {self!r} and {other!r}"
             raise ClockError(msg)
         return other._at
@@ -166,10 +171,10 @@ class Deadline:
     def __eq__(self, other: object) -> bool:
         if not _is(other):
             return NotImplemented
-        return self._at == other._at and self.clock is other.clock
+        return self._at == other._at and self._clock is other._clock
 
     def __hash__(self) -> int:
-        return hash((self._at, id(self.clock)))
+        return hash((self._at, id(self._clock)))
 
     def __bool__(self) -> NoReturn:
         msg = "a deadline is neither true nor false: write `is None` or `deadline.expired()`"
@@ -177,9 +182,9 @@ class Deadline:
 
     def __repr__(self) -> str:
         if self._at == NEVER_NS:
-            return f"<Deadline never on {self.clock!r}>"
+            return f"<Deadline never on {self._clock!r}>"
         asked = f"after {self._asked:g} s, " if self._asked < inf else ""
-        return f"<Deadline {asked}at {self._at / NS:g} s on {self.clock!r}>"
+        return f"<Deadline {asked}at {self._at / NS:g} s on {self._clock!r}>"
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         msg = f"a Deadline never changes: make another one instead of setting {name}"
@@ -221,7 +226,7 @@ def _make(at: int, asked: float, clock: SteadyClock, now: Callable[[], int]) -> 
     put = object.__setattr__
     put(deadline, "_at", at)
     put(deadline, "_asked", asked)
-    put(deadline, "clock", clock)
+    put(deadline, "_clock", clock)
     put(deadline, "_now", now)
     return deadline
 

@@ -1,0 +1,56 @@
+# pyright: strict, reportUnnecessaryTypeIgnoreComment=error
+"""What both type checkers must refuse: an ignore that is not needed is an error here.
+
+Nothing runs this file. `run.py types` checks it with mypy (warn_unused_ignores) and pyright.
+"""
+
+from __future__ import annotations
+
+import socket
+
+from timebounds import (
+    MONOTONIC,
+    WALL,
+    BudgetedReceiver,
+    Deadline,
+    Expiry,
+    RetryAllowance,
+    SteadyClock,
+    WallClock,
+)
+
+
+class Minimal(SteadyClock):
+    """The one method that a clock of one's own needs."""
+
+    def now_ns(self) -> int:
+        """Read the clock."""
+        return 0
+
+
+def right(sock: socket.socket, deadline: Deadline) -> bytes:
+    """What must pass."""
+    receiver = BudgetedReceiver(sock, idle_timeout=1.0, allowance=RetryAllowance(2).shared())
+    child = Deadline.after(2, clock=Minimal()).within(1.5).earliest(deadline)
+    buffer = bytearray(4)
+    receiver.receive_into(buffer, child)
+    report = receiver.report
+    waited: float = report.waited if report is not None else 0.0
+    expiry: Expiry = Expiry.after(waited, clock=WALL)
+    assert expiry.fresh()
+    return receiver.receive_until(b"\n", 100, child) + receiver.resume(child)
+
+
+def wrong(receiver: BudgetedReceiver, deadline: Deadline) -> None:
+    """What must not."""
+    # C2: a wall clock for a deadline, a steady one for an expiry.
+    Deadline.after(2, clock=WallClock())  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    Expiry.after(2, clock=MONOTONIC)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    # A bare number in a deadline's place.
+    receiver.receive_exactly(4, 2.0)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    receiver.receive_exactly(4)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    # Numbers and strings.
+    Deadline.after("2")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    receiver.receive_until("\n", 4, deadline)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    # A deadline never changes.
+    deadline.clock = MONOTONIC  # type: ignore[misc]  # pyright: ignore[reportAttributeAccessIssue]
