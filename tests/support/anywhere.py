@@ -25,9 +25,9 @@ def codes(*modules):
             members = vars(thing).values() if isinstance(thing, type) else [thing]
             for member in members:
                 function = getattr(member, "fget", None) or getattr(member, "__func__", member)
-                if isinstance(function, types.FunctionType):
-                    if function.__code__.co_filename == module.__file__:
-                        walk(function.__code__)
+                code = function.__code__ if isinstance(function, types.FunctionType) else None
+                if code is not None and code.co_filename == module.__file__:
+                    walk(code)
     return found
 
 
