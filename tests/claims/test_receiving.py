@@ -502,11 +502,10 @@ def test_a_refused_overrun_gives_up_at_once(left):
     assert line.clock.sleeps == ()
 
 
-@pytest.mark.parametrize(
-    "error", [TimeoutError("the sleeper's"), RuntimeError(), KeyboardInterrupt()]
-)
-def test_a_sleeper_that_fails_is_not_taken_for_the_socket(error):
+@pytest.mark.parametrize("kind", [TimeoutError, RuntimeError, KeyboardInterrupt])
+def test_a_sleeper_that_fails_is_not_taken_for_the_socket(kind):
     """R12: its error propagates, TimeoutError too."""
+    error = kind("the sleeper's")
     line = Line(
         Data(b"AB"), Silence(), idle_timeout=1, allowance=RetryAllowance(5, Backoff.fixed(1))
     )
@@ -586,12 +585,11 @@ def test_a_bound_of_a_socket_below_propagates():
     assert caught.value is below
 
 
-@pytest.mark.parametrize(
-    "error", [ConnectionResetError("peer"), OSError(5, "io"), KeyboardInterrupt(), StopIteration()]
-)
+@pytest.mark.parametrize("kind", [ConnectionResetError, OSError, KeyboardInterrupt, StopIteration])
 @pytest.mark.parametrize("timeout", [None, 0.0, 0.5, 1e-9])
-def test_whatever_ends_it_the_socket_is_as_it_was_lent(error, timeout):
+def test_whatever_ends_it_the_socket_is_as_it_was_lent(kind, timeout):
     """R9, case A07."""
+    error = kind()
     line = Line(Data(b"AB"), Failure(error), timeout=timeout)
     with pytest.raises(type(error)):
         line.receiver.receive_exactly(4, far(line))
