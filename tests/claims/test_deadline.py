@@ -223,6 +223,12 @@ def test_it_is_ordered_and_hashable_within_one_clock():
     one, same, two = clock.deadline(1), clock.deadline(1), clock.deadline(2)
     assert one == same
     assert len({one, same, two}) == 2
+    assert hash(one) == hash(same) != hash(two)
+    assert hash(one) != hash(Deadline.at(1))
+    assert not one < same
+    assert not one > same
+    assert one != two
+    assert one != Deadline.at(1)
     assert one < two
     assert two > one
     assert one <= same

@@ -108,9 +108,12 @@ def test_it_is_a_value_that_may_be_stored():
     expiry = Expiry.after(60)
     copy = pickle.loads(pickle.dumps(Expiry.at(expiry.at_utc)))
     assert copy == expiry
-    assert hash(copy) == hash(expiry)
+    later = Expiry.after(3600)
+    assert hash(copy) == hash(expiry) != hash(later)
+    assert not expiry < copy
+    assert expiry != later
     assert copy.fresh()
-    assert expiry <= copy < Expiry.after(3600)
+    assert expiry <= copy < later
     assert expiry != "soon"
     assert "on WallClock()" in repr(expiry)
     for compare in (lambda: expiry < 1, lambda: expiry <= 1):

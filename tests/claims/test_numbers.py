@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import sys
 from datetime import timedelta
@@ -63,6 +64,9 @@ DOORS = {
     "Expiry.after": ("seconds", lambda x: Expiry.after(x, clock=FORBIDDEN)),
     "sleep": ("seconds", MONOTONIC.sleep),
     "poll": ("seconds", lambda x: MONOTONIC.poll(None, x)),
+    "wait": ("seconds", lambda x: MONOTONIC.wait(None, x)),
+    "asleep": ("seconds", lambda x: asyncio.run(MONOTONIC.asleep(x))),
+    "await_done": ("seconds", lambda x: asyncio.run(MONOTONIC.await_done(None, x))),
     "idle_timeout": ("idle_timeout", lambda x: scripted(idle_timeout=x)),
     "grace": ("grace", lambda x: MinRate(1.0, x)),
     "fixed": ("seconds", Backoff.fixed),
@@ -89,7 +93,7 @@ DOORS = {
 def test_every_door_refuses_what_is_no_duration(door, value, error):
     """N1, N2, cases A20 and A21: at once, naming the parameter, nothing touched."""
     name, call = DOORS[door]
-    with pytest.raises(error, match=name):
+    with pytest.raises(error, match=f"^{name} must"):
         call(value)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING, NamedTuple, final
+from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 from timebounds import MONOTONIC, SteadyClock
 from timebounds.demo.waterfall import Kind, Row
@@ -90,7 +90,7 @@ class WatchedSocket(socket.socket):
         watched.log = log
         return watched
 
-    def recv_into(self, buffer: bytearray | memoryview, nbytes: int = 0, flags: int = 0) -> int:  # type: ignore[override]
+    def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
         """Receive, and note it."""
         sizes: list[int] = []
 
