@@ -17,7 +17,7 @@ PACKAGE = "timebounds"
 # Each line is a floor, from the ground up; within a line, from the left. A module imports from
 # lower lines and from its left. `x.*` stands for all files of a folder, in any order but a circle.
 FLOORS: tuple[tuple[str, ...], ...] = (
-    ("errors", "_checks", "_settled"),
+    ("errors", "_checks", "_values", "_settled"),
     (
         "bounds",
         "bounds.clock",
@@ -87,7 +87,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("__main__",),
 )
 # These import nothing of ours, not even from their left.
-ALONE = ("errors", "_checks", "_settled")
+ALONE = ("errors", "_checks", "_values", "_settled")
 # Neither folder of a pair imports the other.
 APART = (("blocking", "aio"),)
 # Only these import testing.

@@ -11,15 +11,18 @@ What must not live here: waiting, and the decision what may be retried.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import Enum
 from threading import RLock
 from typing import Protocol, final
 
 from timebounds._checks import count
+from timebounds._values import Value
 from timebounds.bounds.backoff import Backoff
 
 __all__ = ["Allowance", "Granted", "Overrun", "Refused", "RetryAllowance", "SharedAllowance"]
+
+
+_NO_WAIT = Backoff.none()
 
 
 @final
@@ -33,18 +36,23 @@ class Overrun(Enum):
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Granted:
+class Granted(Value):
     """One more retry, after `delay` seconds; `rest` is the allowance from then on."""
+
+    __slots__ = ("delay", "rest")
 
     delay: float
     rest: Allowance
 
+    def __init__(self, delay: float, rest: Allowance) -> None:
+        self._set(delay=delay, rest=rest)
+
 
 @final
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(Value):
     """No retry is left."""
+
+    __slots__ = ()
 
 
 class Allowance(Protocol):
@@ -56,25 +64,25 @@ class Allowance(Protocol):
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class RetryAllowance:
+class RetryAllowance(Value):
     """At most `retries` retries in one whole operation, each after the wait of `backoff`.
 
     `RetryAllowance(3, Backoff.exponential(0.1, cap=2.0))`. Progress never refills it.
     """
 
-    retries: int
-    backoff: Backoff = Backoff.none()  # noqa: RUF009  (frozen, so one for all is safe)
-    _spent: int = field(default=0, init=False)
-    _previous: float = field(default=0.0, init=False)
+    __slots__ = ("retries", "backoff", "_spent", "_previous")  # noqa: RUF023  (as shown)
 
-    def __post_init__(self) -> None:
-        """Refuse what is no count and no backoff."""
-        count(self.retries, "retries")
-        if not isinstance(self.backoff, Backoff):
-            given = f"{self.backoff!r:.80}"
-            msg = f"backoff must be a Backoff such as Backoff.fixed(0.5), not {given}"
+    retries: int
+    backoff: Backoff
+    _spent: int
+    _previous: float
+
+    def __init__(self, retries: int, backoff: Backoff = _NO_WAIT) -> None:
+        count(retries, "retries")
+        if not isinstance(backoff, Backoff):
+            msg = f"backoff must be a Backoff such as Backoff.fixed(0.5), not {backoff!r:.80}"
             raise TypeError(msg)
+        self._set(retries=retries, backoff=backoff, _spent=0, _previous=0.0)
 
     @staticmethod
     def none() -> RetryAllowance:
@@ -87,8 +95,7 @@ class RetryAllowance:
             return Refused()
         delay = self.backoff.delay(self._spent + 1, self._previous)
         rest = RetryAllowance(self.retries - 1, self.backoff)
-        object.__setattr__(rest, "_spent", self._spent + 1)
-        object.__setattr__(rest, "_previous", delay)
+        rest._set(_spent=self._spent + 1, _previous=delay)
         return Granted(delay, rest)
 
     def shared(self) -> SharedAllowance:

@@ -12,12 +12,12 @@ What must not live here: sleeping, clocks, counting.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from math import inf, log
 from typing import TYPE_CHECKING, Protocol, final
 
 from timebounds._checks import NS, count, member, nanoseconds, number
+from timebounds._values import Value
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -49,14 +49,15 @@ class Jitter(Enum):
 
 
 @final
-@dataclass(frozen=True, slots=True, init=False)
-class Backoff:
+class Backoff(Value):
     """The wait before each retry: none, fixed, linear or exponential, with a cap and a jitter.
 
     Make one with `none`, `fixed`, `linear` or `exponential`. Seconds throughout. Immutable,
     shared freely between threads and tasks (the random source must allow that: `random.Random`
     does).
     """
+
+    __slots__ = ("initial", "step", "factor", "cap", "jitter", "rng")  # noqa: RUF023  (as shown)
 
     initial: float
     step: float
@@ -162,13 +163,8 @@ def _make(
         msg = f"rng must have a random() method, as random.Random(7) has, not {rng!r:.80}"
         raise TypeError(msg)
     backoff = object.__new__(Backoff)
-    put = object.__setattr__
-    put(backoff, "initial", initial)
-    put(backoff, "step", step)
-    put(backoff, "factor", factor)
-    put(backoff, "cap", cap)
-    put(backoff, "jitter", member(jitter, "jitter", Jitter))
-    put(backoff, "rng", rng)
+    jitter = member(jitter, "jitter", Jitter)
+    backoff._set(initial=initial, step=step, factor=factor, cap=cap, jitter=jitter, rng=rng)
     return backoff
 
 

@@ -17,6 +17,7 @@ from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING, NoReturn, TypeGuard, final
 
 from timebounds._checks import FAR_NS, NS, nanoseconds
+from timebounds._values import Value
 from timebounds.bounds.clock import MONOTONIC, SteadyClock, reader
 from timebounds.errors import ClockError, DeadlineExceeded
 
@@ -33,7 +34,7 @@ NEVER_NS = FAR_NS << 100
 
 
 @final
-class Deadline:
+class Deadline(Value):
     """An instant on a steady clock, together with that clock.
 
     Make one where the budget begins, with `Deadline.after(2.0)`, and hand it down: every step
@@ -185,13 +186,6 @@ class Deadline:
             return f"<Deadline never on {self._clock!r}>"
         asked = f"after {self._asked:g} s, " if self._asked < inf else ""
         return f"<Deadline {asked}at {self._at / NS:g} s on {self._clock!r}>"
-
-    def __setattr__(self, name: str, value: object) -> NoReturn:
-        msg = f"a Deadline never changes: make another one instead of setting {name}"
-        raise AttributeError(msg)
-
-    def __delattr__(self, name: str) -> NoReturn:
-        self.__setattr__(name, None)
 
     def __copy__(self) -> Deadline:
         return self

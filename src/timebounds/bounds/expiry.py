@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NoReturn, final
 
 from timebounds._checks import nanoseconds
+from timebounds._values import Value
 from timebounds.bounds.clock import WALL, Clock
 from timebounds.errors import ClockError
 
@@ -27,13 +28,13 @@ _EARLIEST = datetime.min.replace(tzinfo=UTC)
 
 
 @final
-class Expiry:
+class Expiry(Value):
     """An aware calendar instant from which on something is stale, together with a wall clock.
 
     Immutable, hashable, picklable when its clock is. Equal when the instants are.
     """
 
-    __slots__ = ("_clock", "at_utc")
+    __slots__ = ("at_utc", "_clock")  # noqa: RUF023  (as pickled)
 
     at_utc: datetime
     _clock: Clock[datetime]
@@ -107,21 +108,10 @@ class Expiry:
     def __repr__(self) -> str:
         return f"<Expiry at {self.at_utc.isoformat()} on {self._clock!r}>"
 
-    def __setattr__(self, name: str, value: object) -> NoReturn:
-        msg = f"an Expiry never changes: make another one instead of setting {name}"
-        raise AttributeError(msg)
-
-    def __delattr__(self, name: str) -> NoReturn:
-        self.__setattr__(name, None)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _make, (self.at_utc, self._clock)
-
 
 def _make(at_utc: datetime, clock: Clock[datetime]) -> Expiry:
     expiry = object.__new__(Expiry)
-    object.__setattr__(expiry, "at_utc", at_utc)
-    object.__setattr__(expiry, "_clock", clock)
+    expiry._set(at_utc=at_utc, _clock=clock)
     return expiry
 
 

@@ -15,10 +15,10 @@ What must not live here: sockets, and what any conversation is about.
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, final
 
 from timebounds._checks import NS
+from timebounds._values import Value
 from timebounds.bounds.clock import not_backwards
 
 if TYPE_CHECKING:
@@ -32,11 +32,15 @@ ReportT = TypeVar("ReportT")
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Pause:
+class Pause(Value):
     """Command: sleep `ns` nanoseconds on the deadline's clock. Its answer is None."""
 
+    __slots__ = ("ns",)
+
     ns: int
+
+    def __init__(self, ns: int) -> None:
+        self._set(ns=ns)
 
 
 # Any: a Pause is answered by None, every other command by the port's own kind of answer.

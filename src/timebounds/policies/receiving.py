@@ -18,10 +18,10 @@ What must not live here: sockets, clocks, waiting. Bytes lie in an `Inbox` (inbo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, final
 
 from timebounds._checks import FAR_NS, NS, nanoseconds, number
+from timebounds._values import Value
 from timebounds.bounds.allowance import Overrun, Refused
 from timebounds.bounds.deadline import NEVER_NS
 from timebounds.errors import (
@@ -60,27 +60,29 @@ _ANSWER = Reply.ANSWER
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class MinRate:
+class MinRate(Value):
     """The slowest acceptable stream: waiting may total `grace + received / bytes_per_second`.
 
     It ends a peer that drips a byte now and then and so never trips an idle timeout.
     """
 
-    bytes_per_second: float
-    grace: Seconds = 0
+    __slots__ = ("bytes_per_second", "grace", "_grace_ns")  # noqa: RUF023  (as shown)
 
-    def __post_init__(self) -> None:
-        """Refuse what is no rate and no duration."""
-        if number(self.bytes_per_second, "bytes_per_second", minimum=0.0) == 0.0:
+    bytes_per_second: float
+    grace: Seconds
+    _grace_ns: int
+
+    def __init__(self, bytes_per_second: float, grace: Seconds = 0) -> None:
+        if number(bytes_per_second, "bytes_per_second", minimum=0.0) == 0.0:
             msg = "bytes_per_second must be more than 0: leave min_rate out for no minimum"
             raise ValueError(msg)
-        nanoseconds(self.grace, "grace")
+        grace_ns = nanoseconds(grace, "grace")
+        self._set(bytes_per_second=bytes_per_second, grace=grace, _grace_ns=grace_ns)
 
     def left_ns(self, received: int, waited_ns: int) -> int:
         """Return the nanoseconds of waiting that are left after so many bytes and so much wait."""
         earned = received / self.bytes_per_second
-        return nanoseconds(self.grace, "grace") + nanoseconds(earned, "earned") - waited_ns
+        return self._grace_ns + nanoseconds(earned, "earned") - waited_ns
 
 
 @final
