@@ -37,9 +37,10 @@ SENT = b"ab\ncd\nef"
 
 def in_hand(receiver, buffer, before=None):
     """What the caller has, by value or in the buffer, when the exception took the value away."""
-    target, report = receiver._inbox.state[2:]
-    if target is None and report is before:
+    target, facts = receiver._inbox.state[2:]
+    if target is None and facts is before:
         return b""
+    report = receiver.report
     if type(target) is Into:
         return bytes(buffer[: sum(target.counts)])
     if report is not None and report.satisfied:
@@ -81,7 +82,7 @@ def attempt(verb, n, *, timeout=None, pending=False, planned=False):
         receiver = BudgetedReceiver(ours, idle_timeout=5, min_rate=rate)
         theirs.sendall(SENT)
         got = receiver.receive_until(b"\n", 9, Deadline.after(5)) if pending else b""
-        buffer, before = bytearray(4), receiver.report
+        buffer, before = bytearray(4), receiver._inbox.state[3]
         deadline = Deadline.after(5)
         value, count = anywhere.run(lambda: VERBS[verb](receiver, buffer, deadline), CODES, n)
         got += value if value is not None else in_hand(receiver, buffer, before)

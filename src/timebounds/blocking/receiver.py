@@ -6,6 +6,7 @@ meet: arguments are checked, one user at a time is let in, and the plan is drive
 
 from __future__ import annotations
 
+from sys import modules
 from typing import TYPE_CHECKING, final
 
 from timebounds._checks import (
@@ -127,7 +128,8 @@ class BudgetedReceiver:
 
         A stop by any exception, Ctrl-C too, keeps the bytes: `resume` goes on, `discard` gives up.
         """
-        size = count(size, "size")
+        if type(size) is not int or size < 0:  # the common case without a call
+            size = count(size, "size")
         return self._receive(Exactly(size, self._allowance), deadline)
 
     def receive_into(self, buffer: bytearray | memoryview, deadline: Deadline) -> None:
@@ -192,7 +194,8 @@ class BudgetedReceiver:
         """Run one operation: a new target, a buffer to fill, or (None) the unfinished one."""
         if type(deadline) is not Deadline:
             deadline = as_deadline(deadline)
-        refuse_on_loop_thread("BudgetedReceiver")
+        if "asyncio.events" in modules:
+            refuse_on_loop_thread("BudgetedReceiver")
         mine: list[None] = []
         if self._turn.setdefault("holder", mine) is not mine:
             self._turn.contend(mine, "a BudgetedReceiver")
@@ -208,13 +211,8 @@ class BudgetedReceiver:
                 self._turn.clear()
 
     def _run(self, target: Target, deadline: Deadline) -> bytes:
-        inbox, rules, port, at, clock = (
-            self._inbox,
-            self._rules,
-            self._port,
-            deadline._at,
-            deadline._now,
-        )
+        inbox, rules, port = self._inbox, self._rules, self._port
+        at, clock = deadline._at, deadline._now
         try:
             now, first = clock(), None
             # A first read whose answer is there already needs no plan: the same rule judges it.

@@ -26,6 +26,10 @@ class ReceiveOutcome(StrEnum):
     LIMIT_EXCEEDED = "limit_exceeded"
 
 
+# A report before anybody has asked for it.
+Facts = tuple["ReceiveOutcome", bytes, int, int, bool, bool, int, int, int, int, int, int]
+
+
 class _Facts(NamedTuple):
     """What a plan counts; `ReceiveReport` speaks of it in seconds."""
 

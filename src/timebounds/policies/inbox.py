@@ -17,9 +17,11 @@ from abc import abstractmethod
 from enum import Enum
 from typing import TYPE_CHECKING, final
 
+from timebounds.policies.evidence import ReceiveReport
+
 if TYPE_CHECKING:
     from timebounds.bounds.allowance import Allowance
-    from timebounds.policies.evidence import ReceiveReport
+    from timebounds.policies.evidence import Facts
 
 # One read's size: large enough for throughput, small enough to be allocated at a stranger's word.
 CHUNK = 65_536
@@ -90,7 +92,8 @@ class Exactly(Target):
 
     def look(self) -> int:
         """See how much is missing."""
-        held = length(self.chunks) - self.start
+        chunks = self.chunks
+        held = (length(chunks) if chunks else 0) - self.start
         missing = self.requested - held
         self.ask: int = CHUNK if missing > CHUNK else missing if missing > 0 else 0
         arrived = held - self._seen
@@ -226,7 +229,8 @@ def length(chunks: Chunks) -> int:
     return len(chunks[0])
 
 
-_State = tuple[Chunks, int, "Target | None", "ReceiveReport | None"]
+# The last report as its facts: the object is made when somebody asks for it.
+_State = tuple[Chunks, int, "Target | None", "Facts | None"]
 
 
 @final
@@ -234,7 +238,7 @@ class Inbox:
     """The bytes held for one stream, the operation under way, and the last report.
 
     `state` is the chunks, where in them the bytes begin that were not handed out, what an
-    unfinished operation still wants, and the last report until the next operation begins.
+    unfinished operation still wants, and the last report's facts until the next operation begins.
     """
 
     __slots__ = ("eof", "state")
@@ -259,7 +263,10 @@ class Inbox:
     @property
     def report(self) -> ReceiveReport | None:
         """What the last operation reported, until the next one begins."""
-        return self.state[3]
+        facts = self.state[3]
+        if facts is None or isinstance(facts, ReceiveReport):
+            return facts
+        return ReceiveReport(*facts)
 
     def begin(self, target: Target) -> None:
         """Begin an operation: it is unfinished until it is settled."""
@@ -281,14 +288,12 @@ class Inbox:
     def split(self, size: int) -> tuple[bytes, Chunks, int]:
         """Return the first `size` bytes held, and the chunks and start that hold the rest."""
         chunks, start, _, _ = self.state
+        if not start and len(chunks) == 1 and len(chunks[0]) == size:
+            first = chunks[0]
+            return first if type(first) is bytes else bytes(first), [], 0
         held = length(chunks)
         end = start + size
-        if not size:
-            data = b""
-        elif size == held and type(chunks[0]) is bytes:
-            data = chunks[0]
-        else:
-            data = bytes(memoryview(chunks[0])[start:end])
+        data = bytes(memoryview(chunks[0])[start:end]) if size else b""
         if end == held:
             return data, [], 0
         if start >= CHUNK and 2 * start >= held:

@@ -225,7 +225,7 @@ def settle_at_once(target: Target, inbox: Inbox, elapsed: int, received: int) ->
     """Settle a target that one read without waiting has met, and return its value."""
     data, chunks, start = inbox.split(target.value())
     facts = (_COMPLETE, data, target.requested, received, True, False, 1, 0, elapsed, elapsed, 0, 0)
-    inbox.state = (chunks, start, None, _new(ReceiveReport, facts))
+    inbox.state = (chunks, start, None, facts)
     return data
 
 
