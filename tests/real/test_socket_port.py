@@ -13,6 +13,7 @@ import signal
 import socket
 import ssl
 import struct
+import sys
 import threading
 import time
 
@@ -431,6 +432,15 @@ def test_on_a_loop_thread_it_is_refused_and_the_way_out_named(line):
         assert await asyncio.to_thread(receiver.receive_exactly, 1, after(5)) == b"C"
 
     asyncio.run(main())
+
+
+def test_where_asyncio_is_not_loaded_nothing_asks_for_a_loop(monkeypatch):
+    """R11: no loop can run then, and nothing imports it."""
+    with plain() as (ours, theirs):
+        theirs.sendall(b"A")
+        monkeypatch.delitem(sys.modules, "asyncio.events")
+        assert BudgetedReceiver(ours).receive_exactly(1, after(30)) == b"A"
+        assert "asyncio.events" not in sys.modules
 
 
 # ------------------------------------------------------------------ clocks and signals
