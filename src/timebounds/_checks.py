@@ -21,6 +21,9 @@ from typing import TYPE_CHECKING, TypeVar, cast
 if TYPE_CHECKING:
     from enum import Enum
 
+# How every public door takes a duration.
+Seconds = int | float | timedelta
+
 NS = 1_000_000_000
 # Forty thousand billion years: later than any instant that matters, earlier than "never".
 FAR_NS = 1 << 100

@@ -40,12 +40,12 @@ COMPLETE = ReceiveOutcome.COMPLETE
 
 if TYPE_CHECKING:
     import socket
-    from datetime import timedelta
 
+    from _typeshed import WriteableBuffer
+
+    from timebounds._checks import Seconds
     from timebounds.blocking.waiting import SocketLike
     from timebounds.bounds.allowance import Allowance
-
-    Seconds = int | float | timedelta
 
 __all__ = ["BudgetedReceiver"]
 
@@ -132,7 +132,7 @@ class BudgetedReceiver:
             size = count(size, "size")
         return self._receive(Exactly(size, self._allowance), deadline)
 
-    def receive_into(self, buffer: bytearray | memoryview, deadline: Deadline) -> None:
+    def receive_into(self, buffer: WriteableBuffer, deadline: Deadline) -> None:
         """Fill the whole writable `buffer`; never ask the socket for more.
 
         As `receive_exactly`, but the bytes are handed out as they come: after an error

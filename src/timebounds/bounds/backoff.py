@@ -20,9 +20,7 @@ from timebounds._checks import NS, count, member, nanoseconds, number
 from timebounds._values import Value
 
 if TYPE_CHECKING:
-    from datetime import timedelta
-
-    Seconds = int | float | timedelta
+    from timebounds._checks import Seconds
 
 __all__ = ["Backoff", "Jitter", "RandomSource"]
 

@@ -23,9 +23,8 @@ from timebounds.errors import ClockError, DeadlineExceeded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from datetime import timedelta
 
-    Seconds = int | float | timedelta
+    from timebounds._checks import Seconds
 
 __all__ = ["Deadline"]
 

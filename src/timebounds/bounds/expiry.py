@@ -19,7 +19,7 @@ from timebounds.bounds.clock import WALL, Clock
 from timebounds.errors import ClockError
 
 if TYPE_CHECKING:
-    Seconds = int | float | timedelta
+    from timebounds._checks import Seconds
 
 __all__ = ["Expiry"]
 

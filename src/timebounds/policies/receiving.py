@@ -38,13 +38,11 @@ from timebounds.policies.plan import Pause
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from datetime import timedelta
 
+    from timebounds._checks import Seconds
     from timebounds.bounds.allowance import Allowance
     from timebounds.bounds.deadline import Deadline
     from timebounds.policies.plan import Plan
-
-    Seconds = int | float | timedelta
 
 __all__ = ["MinRate"]
 

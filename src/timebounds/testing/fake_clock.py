@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from asyncio import Future
     from collections.abc import Callable
 
+    from timebounds._checks import Seconds
     from timebounds.bounds.clock import Poller
-
-    Seconds = int | float | timedelta
 
 __all__ = ["FakeClock", "Timer"]
 

@@ -16,11 +16,8 @@ from typing import TYPE_CHECKING, NoReturn, final
 from timebounds._checks import NS, nanoseconds
 
 if TYPE_CHECKING:
-    from datetime import timedelta
-
+    from timebounds._checks import Seconds
     from timebounds.testing.fake_clock import FakeClock
-
-    Seconds = int | float | timedelta
 
 __all__ = ["Data", "End", "Failure", "ScriptedSocket", "Silence"]
 
