@@ -37,8 +37,6 @@ from timebounds.policies.inbox import Inbox, Reply, Target
 from timebounds.policies.plan import Pause
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from timebounds._checks import Seconds
     from timebounds.bounds.allowance import Allowance
     from timebounds.bounds.deadline import Deadline
@@ -47,9 +45,6 @@ if TYPE_CHECKING:
 __all__ = ["MinRate"]
 
 
-# The generated constructor would take as long as the whole rest of the bookkeeping.
-_new: Callable[[type[ReceiveReport], tuple[object, ...]], ReceiveReport]
-_new = tuple.__new__  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 # A module's name is looked up several times faster than a member of an enum.
 _COMPLETE = ReceiveOutcome.COMPLETE
 _EOF = ReceiveOutcome.EOF
@@ -194,22 +189,19 @@ def _settle(
         data = target.evidence(data)
     late = max(late, 0)
     met, eof = ask == 0, inbox.eof
-    report = _new(
-        ReceiveReport,
-        (
-            outcome,
-            data,
-            requested,
-            received,
-            met,
-            eof,
-            reads,
-            retries,
-            elapsed,
-            waited,
-            slept,
-            late,
-        ),
+    report = ReceiveReport(
+        outcome,
+        data,
+        requested,
+        received,
+        met,
+        eof,
+        reads,
+        retries,
+        elapsed,
+        waited,
+        slept,
+        late,
     )
     if ask and outcome is not _EOF:
         chunks, start, _, _ = inbox.state
