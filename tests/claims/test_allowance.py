@@ -137,6 +137,7 @@ def test_jitter_is_applied_after_the_cap():
     assert Backoff.fixed(4, jitter=Jitter.FULL, rng=Says(0.25)).delay(1) == 1.0
     assert Backoff.fixed(4, jitter=Jitter.EQUAL, rng=Says(0.25)).delay(1) == 2.5
     assert Backoff.exponential(8, cap=4, jitter=Jitter.FULL, rng=Says(0.5)).delay(9) == 2.0
+    assert Backoff.linear(1, cap=4, jitter=Jitter.FULL, rng=Says(0.5)).delay(9) == 2.0
     assert Backoff.fixed(0, jitter=Jitter.FULL, rng=Says(math.nan)).delay(1) == 0.0
     decorrelated = Backoff.exponential(1, cap=20, jitter=Jitter.DECORRELATED, rng=Says(1.0))
     assert delays(RetryAllowance(4, decorrelated)) == [3.0, 9.0, 20.0, 20.0]
@@ -144,7 +145,7 @@ def test_jitter_is_applied_after_the_cap():
     assert delays(RetryAllowance(3, low)) == [1.0, 1.0, 1.0]
 
 
-@pytest.mark.parametrize("said", [math.nan, math.inf, None, "0.5"])
+@pytest.mark.parametrize("said", [math.nan, math.inf, -math.inf, None, "0.5"])
 def test_a_random_source_that_returns_no_number_is_an_error(said):
     """A4."""
     with pytest.raises(ValueError, match=r"rng\.random\(\) returned"):

@@ -117,6 +117,31 @@ def test_a_wait_that_wakes_early_goes_on_until_the_clock_agrees(stub):
     assert all(seconds > 0 for seconds in stub.asked)
 
 
+@pytest.mark.parametrize("verb", ["poll", "await_done"])
+def test_a_wait_asks_for_no_more_than_is_left_and_for_nothing_when_nothing_is(verb, monkeypatch):
+    """N4, N5: in both colours."""
+    clock = Stub()
+
+    class Never:
+        def poll(self, milliseconds):
+            return clock.wake(milliseconds / 1000) or []
+
+    async def wait(futures, timeout):
+        clock.wake(timeout)
+
+    async def await_done(seconds):
+        await clock.await_done(asyncio.get_running_loop().create_future(), seconds)
+
+    monkeypatch.setattr(asyncio, "wait", wait)
+    for seconds, asked in ((0, [0.0]), (1e-9, [1e-9]), (1.5, [1.5]), (1.5 * DAY, [DAY, DAY / 2])):
+        clock.asked.clear()
+        if verb == "poll":
+            clock.poll(Never(), seconds)
+        else:
+            asyncio.run(await_done(seconds))
+        assert clock.asked == pytest.approx(asked)
+
+
 def test_boot_waits_look_at_the_clock_every_second(monkeypatch):
     """C1, case A27: suspend stops the system's timers, not this clock."""
     now = [0]

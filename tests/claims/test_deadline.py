@@ -55,6 +55,9 @@ def test_remaining_is_never_more_than_was_asked(now, asked):
     clock = Hands(now)
     deadline = Deadline.after(asked, clock=clock)
     assert deadline.remaining() <= asked
+    assert Deadline.never(clock=clock).within(asked).remaining() <= asked
+    if asked:
+        assert Deadline.never(clock=clock).timeout(asked) == asked
     clock.reading -= 10**9  # a clock that goes back lengthens nothing
     assert deadline.remaining() <= asked
 
@@ -104,6 +107,8 @@ def test_the_nearer_bound_is_the_same_object():
     assert parent.within(600) is parent
     assert parent.reserving(0) is parent
     assert parent.earliest() is parent
+    assert parent.within(1) is parent
+    assert parent.earliest(parent.within(600), parent.clock.deadline(1)) is parent
 
 
 def test_a_reserve_ends_earlier():
@@ -113,6 +118,8 @@ def test_a_reserve_ends_earlier():
     assert deadline.reserving(0.5).remaining() == 1.5
     assert deadline.reserving(5).expired()
     assert deadline.reserving(5).remaining() == 0.0
+    assert repr(deadline.reserving(0.5)).startswith("<Deadline after 1.5 s, at 1.5 s on")
+    assert repr(deadline.reserving(5)).startswith("<Deadline after 0 s, at -3 s on")
     never = Deadline.never(clock=clock)
     assert never.reserving(5) is never
 
@@ -136,7 +143,7 @@ def test_a_timeout_for_other_libraries():
     assert Deadline.never(clock=clock).timeout() is None
     assert Deadline.never(clock=clock).timeout(3) == 3.0
     clock.advance(2)
-    with pytest.raises(DeadlineExceeded):
+    with pytest.raises(DeadlineExceeded, match="^timeout: the deadline of 2 s was reached$"):
         deadline.timeout()
     with pytest.raises(DeadlineExceeded):
         deadline.timeout(1)

@@ -63,6 +63,7 @@ def test_arithmetic_goes_through_utc():
     expiry = Expiry.at(datetime(2025, 10, 27, tzinfo=berlin), clock=clock)
     assert expiry.remaining() == 25 * 3600
     assert expiry.at_utc == datetime(2025, 10, 26, 23, tzinfo=UTC)
+    assert expiry.at_utc.tzinfo is UTC
 
 
 def test_the_zone_of_the_process_changes_nothing(monkeypatch):
@@ -92,6 +93,10 @@ def test_a_wall_clock_that_returns_no_aware_datetime_is_an_error(reading):
 def test_it_saturates_at_the_ends_of_the_calendar():
     """N3."""
     assert Expiry.after(1e15).at_utc == datetime.max.replace(tzinfo=UTC)
+    clock = Calendar(datetime(2000, 1, 1, tzinfo=UTC))
+    assert Expiry.after(timedelta(days=2_000_000), clock=clock).at_utc == datetime(
+        7475, 10, 25, tzinfo=UTC
+    )
     west, east = timezone(-timedelta(hours=5)), timezone(timedelta(hours=5))
     assert Expiry.at(datetime.max.replace(tzinfo=west)).at_utc.year == 9999
     assert Expiry.at(datetime.min.replace(tzinfo=east)).stale()

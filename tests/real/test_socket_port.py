@@ -84,6 +84,17 @@ def test_an_idle_peer_is_waited_for_exactly_so_long(line):
     assert 0.1 <= time.monotonic() - began < 0.35
 
 
+def test_the_report_of_a_receive_that_was_whole_at_once():
+    """Every fact of it, by ==."""
+    clock = FakeClock()
+    with plain() as (ours, theirs):
+        theirs.sendall(b"ABCD")
+        receiver = BudgetedReceiver(ours)
+        assert receiver.receive_exactly(4, clock.deadline(1)) == b"ABCD"
+        assert receiver.report == ("complete", b"ABCD", 4, 4, True, False, 1, 0, 0, 0, 0, 0)
+        assert receiver.report == receiver.report
+
+
 def test_data_that_comes_while_waiting_wakes_at_once(line):
     ours, theirs = line
     gate = Gate()
