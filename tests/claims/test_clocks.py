@@ -126,7 +126,7 @@ def test_a_wait_asks_for_no_more_than_is_left_and_for_nothing_when_nothing_is(ve
         def poll(self, milliseconds):
             return clock.wake(milliseconds / 1000) or []
 
-    async def wait(futures, timeout):
+    async def wait(futures, timeout):  # noqa: ASYNC109
         clock.wake(timeout)
 
     async def await_done(seconds):

@@ -143,7 +143,7 @@ def test_a_timeout_for_other_libraries():
     assert Deadline.never(clock=clock).timeout() is None
     assert Deadline.never(clock=clock).timeout(3) == 3.0
     clock.advance(2)
-    with pytest.raises(DeadlineExceeded, match="^timeout: the deadline of 2 s was reached$"):
+    with pytest.raises(DeadlineExceeded, match=r"^timeout: the deadline of 2 s was reached$"):
         deadline.timeout()
     with pytest.raises(DeadlineExceeded):
         deadline.timeout(1)
