@@ -31,6 +31,14 @@ FAR_NS = 1 << 100
 _EnumT = TypeVar("_EnumT", bound="Enum")
 
 
+def shown(value: object) -> str:
+    """Return a value's repr, cut to a line; for what refuses one, its class."""
+    try:
+        return f"{value!r:.80}"
+    except Exception:  # noqa: BLE001  (an error text must not fail itself)
+        return f"<{type(value).__name__}>"
+
+
 def nanoseconds(value: object, name: str, *, positive: bool = False) -> int:
     """Turn seconds (int, float or timedelta) into whole nanoseconds, rounded to the nearest.
 
@@ -41,8 +49,8 @@ def nanoseconds(value: object, name: str, *, positive: bool = False) -> int:
     if isinstance(value, timedelta):
         ns = ((value.days * 86_400 + value.seconds) * 1_000_000 + value.microseconds) * 1_000
     elif isinstance(value, bool) or not isinstance(value, (int, float)):
-        given = f"{type(value).__name__} {value!r}"
-        msg = f"{name} must be a number of seconds (int, float or timedelta), not {given:.80}"
+        given = f"{type(value).__name__} {shown(value)}"
+        msg = f"{name} must be a number of seconds (int, float or timedelta), not {given}"
         raise TypeError(msg)
     elif isinstance(value, int):
         ns = value * NS
@@ -61,7 +69,7 @@ def nanoseconds(value: object, name: str, *, positive: bool = False) -> int:
         if ns == 0 and value != 0:
             ns = 1 if value > 0 else -1
     if ns < 0:
-        msg = f"{name} must not be negative, not {value!r:.80}"
+        msg = f"{name} must not be negative, not {shown(value)}"
         raise ValueError(msg)
     if ns == 0 and positive:
         msg = f"{name} must be more than 0: zero could never work here, leave it out for no limit"
@@ -69,13 +77,30 @@ def nanoseconds(value: object, name: str, *, positive: bool = False) -> int:
     return min(ns, FAR_NS)
 
 
+def signed_nanoseconds(value: object, name: str) -> int:
+    """Do as `nanoseconds`, for a step that may lead backwards."""
+    if isinstance(value, timedelta) and value < timedelta(0):
+        return -nanoseconds(-value, name)
+    if isinstance(value, (int, float)) and value < 0:
+        return -nanoseconds(-value, name)
+    return nanoseconds(value, name)
+
+
+def patience(value: object, name: str) -> float:
+    """Return real seconds for a wait that only guards a test: at most a day."""
+    return min(nanoseconds(value, name, positive=True), 86_400 * NS) / NS
+
+
 def count(value: object, name: str, *, minimum: int = 0) -> int:
-    """Return `value` when it is an int of at least `minimum`; a bool is not an int."""
+    """Return `value` when it is an int from `minimum` to `sys.maxsize`; a bool is not an int."""
     if type(value) is not int and (isinstance(value, bool) or not isinstance(value, int)):
-        msg = f"{name} must be an int, not {type(value).__name__} {value!r:.80}"
+        msg = f"{name} must be an int, not {type(value).__name__} {shown(value)}"
         raise TypeError(msg)
     if value < minimum:
-        msg = f"{name} must be at least {minimum}, not {value!r:.80}"
+        msg = f"{name} must be at least {minimum}, not {shown(value)}"
+        raise ValueError(msg)
+    if value > sys.maxsize:
+        msg = f"{name} must be at most sys.maxsize"
         raise ValueError(msg)
     return value
 
@@ -83,10 +108,10 @@ def count(value: object, name: str, *, minimum: int = 0) -> int:
 def number(value: object, name: str, *, minimum: float) -> float:
     """Return a finite float of at least `minimum` (for factors; seconds go elsewhere)."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        msg = f"{name} must be a number, not {type(value).__name__} {value!r:.80}"
+        msg = f"{name} must be a number, not {type(value).__name__} {shown(value)}"
         raise TypeError(msg)
     if not minimum <= value < inf:
-        msg = f"{name} must be finite and at least {minimum}, not {value!r:.80}"
+        msg = f"{name} must be finite and at least {minimum}, not {shown(value)}"
         raise ValueError(msg)
     # An int beyond every float is finite all the same.
     return float(min(value, sys.float_info.max))
@@ -96,7 +121,7 @@ def member(value: object, name: str, kind: type[_EnumT]) -> _EnumT:
     """Return `value` when it is a member of the enum `kind`."""
     if not isinstance(value, kind):
         choices = ", ".join(f"{kind.__name__}.{each.name}" for each in kind)
-        msg = f"{name} must be one of {choices}, not {value!r:.80}"
+        msg = f"{name} must be one of {choices}, not {shown(value)}"
         raise TypeError(msg)
     return value
 
@@ -106,7 +131,7 @@ def writable(value: object, name: str) -> memoryview:
     try:
         view = memoryview(cast("bytearray", value))
     except TypeError:
-        given = f"{type(value).__name__} {value!r:.80}"
+        given = f"{type(value).__name__} {shown(value)}"
         msg = f"{name} must be a writable buffer such as bytearray(1024), not {given}"
         raise TypeError(msg) from None
     if view.readonly or not view.c_contiguous:
@@ -118,7 +143,7 @@ def writable(value: object, name: str) -> memoryview:
 def as_delimiter(value: object, name: str) -> bytes:
     """Return the non-empty delimiter as bytes."""
     if not isinstance(value, (bytes, bytearray)):
-        msg = f"{name} must be bytes such as b'\\n', not {type(value).__name__} {value!r:.80}"
+        msg = f"{name} must be bytes such as b'\\n', not {type(value).__name__} {shown(value)}"
         raise TypeError(msg)
     mark = bytes(value)
     if not mark:
@@ -144,6 +169,9 @@ class blocking_allowed:  # noqa: N801  (a context manager reads like a function)
 
     def __exit__(self, *exc_info: object) -> None:
         """Leave: the rule of before holds again."""
+        if not _permits.depth:
+            msg = "blocking_allowed was left on a thread that had not entered it"
+            raise RuntimeError(msg)
         _permits.depth -= 1
 
 

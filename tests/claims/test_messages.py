@@ -241,7 +241,7 @@ MESSAGES = [
         "backoff must be a Backoff such as Backoff.fixed(0.5), not 0.5",
     ),
     (
-        lambda: MinRate(0),
+        lambda: MinRate(0, 1),
         "bytes_per_second must be more than 0: leave min_rate out for no minimum",
     ),
     # receiving

@@ -116,7 +116,7 @@ def test_zero_is_legal_and_already_due(value):
     ("name", "call"),
     [
         ("idle_timeout", lambda: scripted(idle_timeout=0)),
-        ("bytes_per_second", lambda: MinRate(0.0)),
+        ("bytes_per_second", lambda: MinRate(0.0, 1)),
         ("seconds", lambda: Deadline.never().timeout(0)),
         ("max_bytes", lambda: scripted().receive_some(0, Deadline.never())),
         ("max_bytes", lambda: scripted().receive_until(b"ab", 1, Deadline.never())),

@@ -513,7 +513,7 @@ def test_a_sleeper_that_fails_is_not_taken_for_the_socket(kind):
     with pytest.raises(type(error)) as caught:
         line.receiver.receive_exactly(4, far(line))
     assert caught.value is error
-    assert caught.value.__notes__ == ["receive_exactly(4): 2 bytes kept as pending"]
+    assert caught.value.__notes__ == ["receive_exactly(4): 2 bytes kept for resume() or discard()"]
     line.sock.extend(Data(b"CD"))
     assert line.receiver.resume(far(line)) == b"ABCD"
 
@@ -548,7 +548,7 @@ def test_a_rate_that_is_used_up_by_a_late_answer_starts_no_further_read():
     with pytest.raises(TooSlow) as caught:
         line.receiver.receive_exactly(2, far(line))
     assert (caught.value.report.data, caught.value.report.reads) == (b"A", 1)
-    assert MinRate(1).left_ns(2, 0) == 2_000_000_000
+    assert MinRate(1, 1).left_ns(2, 0) == 3_000_000_000
 
 
 def test_expiry_beats_a_slow_peer_and_a_slow_peer_beats_idleness():
@@ -571,7 +571,7 @@ def test_a_dead_connection_is_not_an_idle_wait():
     with pytest.raises(TimeoutError) as caught:
         line.receiver.receive_exactly(4, far(line))
     assert caught.value is dead
-    assert "2 bytes kept as pending" in caught.value.__notes__[0]
+    assert "2 bytes kept for resume()" in caught.value.__notes__[0]
     assert line.receiver.report is None
     assert line.receiver.pending == b"AB"
 
@@ -731,7 +731,7 @@ class Backwards(SteadyClock):
         return 10**9 + self.readings if self.readings <= self.good else 5
 
 
-@pytest.mark.parametrize("good", [2, 3, 4, 5])
+@pytest.mark.parametrize("good", [2, 3, 4])
 def test_an_operation_that_sees_its_clock_go_back_raises_and_keeps_the_bytes(good):
     """C4."""
     script = ScriptedSocket(FakeClock(), Data(b"AB"), Data(b"CD"), Data(b"EF"))
@@ -854,11 +854,11 @@ def test_the_last_report_stays_until_the_next_operation_begins():
     line = Line(Data(b"AB"), Silence())
     line.receiver.receive_exactly(2, far(line))
     assert line.receiver.report.data == b"AB"
-    assert line.receiver.discard() == b""
-    assert line.receiver.report.data == b"AB"
     with pytest.raises(Unfinished):
         line.receiver.resume(far(line))
     assert line.receiver.report.data == b"AB"
+    assert line.receiver.discard() == b""
+    assert line.receiver.report.data == b""
 
 
 def test_names_of_the_verbs_in_messages():

@@ -133,7 +133,10 @@ class Model(RuleBasedStateMachine):
 
     @rule(size=st.integers(0, 12), budget=budgets)
     def fill(self, size, budget):
-        buffer = bytearray(size)
+        into = self.open_into()
+        self.buffer = buffer = bytearray(size) if into is None else self.buffer
+        if into is not None:
+            buffer = bytearray(size)  # refused, since another one is unfinished
         if self.call(lambda d: self.receiver.receive_into(buffer, d) or b"", budget) is not None:
             self.got += buffer
 
@@ -150,7 +153,7 @@ class Model(RuleBasedStateMachine):
         into = self.open_into()
         value = self.call(self.receiver.resume, budget)
         if value is not None:
-            self.got += value if into is None else into.view
+            self.got += value if into is None else self.buffer
 
     @rule()
     def discard(self):

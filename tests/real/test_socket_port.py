@@ -158,7 +158,7 @@ def test_a_reset_propagates_after_the_bytes_that_came_before_it():
         with pytest.raises(ConnectionResetError) as caught:
             receiver.receive_exactly(9, after(30))
         assert receiver.pending + b"" in (b"hello", b"")
-        assert "bytes kept as pending" in caught.value.__notes__[0]
+        assert "bytes kept for resume()" in caught.value.__notes__[0]
 
 
 def test_a_half_close_ends_reading_only():

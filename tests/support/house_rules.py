@@ -75,6 +75,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("interop.*",),
     (
         "testing.fake_time",
+        "testing.fake_face",
         "testing.fake_clock",
         "testing.forbidden_clock",
         "testing.scripted_socket",

@@ -8,8 +8,8 @@ from timebounds.blocking.turn import Turn
 
 def test_who_comes_second_to_a_forgotten_turn_does_not_take_it_from_the_first(monkeypatch):
     """R11: both found it forgotten; the first has taken it meanwhile."""
-    turn, forgotten, first = Turn(holder=[None]), None, [1]
-    forgotten = turn["holder"]
+    forgotten, first = [], []
+    turn = Turn(holder=forgotten)
     answers = iter([False, False])
 
     def on_some_stack(holder):

@@ -29,12 +29,12 @@ def test_a_value_survives_copy_and_pickle(value):
 
 
 def test_values_differ_by_any_part_and_by_class():
-    assert MinRate(1) != MinRate(2)
-    assert MinRate(1) != MinRate(1, grace=1)
+    assert MinRate(1, 1) != MinRate(2, 1)
+    assert MinRate(1, 1) != MinRate(1, 2)
     assert RetryAllowance(1) != RetryAllowance(2).spend().rest
     assert Refused() != ()
     assert Backoff.none() != 0
-    assert len({MinRate(1), MinRate(1), MinRate(2)}) == 2
+    assert len({MinRate(1, 1), MinRate(1, 1), MinRate(2, 1)}) == 2
 
 
 def test_private_parts_are_not_shown():

@@ -6,7 +6,7 @@ meet: arguments are checked, one user at a time is let in, and the plan is drive
 
 from __future__ import annotations
 
-from sys import modules
+from sys import _getframe, maxsize, modules
 from typing import TYPE_CHECKING, final
 
 from timebounds._checks import (
@@ -30,6 +30,7 @@ from timebounds.policies.receiving import (
     Rules,
     begin,
     conclude,
+    discard,
     judge,
     nothing,
     receiving,
@@ -40,6 +41,7 @@ COMPLETE = ReceiveOutcome.COMPLETE
 
 if TYPE_CHECKING:
     import socket
+    from types import FrameType
 
     from _typeshed import WriteableBuffer
 
@@ -128,7 +130,7 @@ class BudgetedReceiver:
 
         A stop by any exception, Ctrl-C too, keeps the bytes: `resume` goes on, `discard` gives up.
         """
-        if type(size) is not int or size < 0:  # the common case without a call
+        if type(size) is not int or not 0 <= size <= maxsize:  # mostly without a call
             size = count(size, "size")
         return self._receive(Exactly(size, self._allowance), deadline)
 
@@ -179,13 +181,12 @@ class BudgetedReceiver:
 
         Afterwards the receiver starts anew at whatever the stream brings next. Waits for nothing.
         """
-        mine: list[None] = []
+        mine: list[FrameType] = []
         if self._turn.setdefault("holder", mine) is not mine:
             self._turn.contend(mine, "a BudgetedReceiver")
         try:
-            kept, chunks, start = self._inbox.split(len(self._inbox))
+            kept = discard(self._inbox)
             self._port.in_doubt = False
-            self._inbox.state = (chunks, start, None, self._inbox.report)
             return kept
         finally:
             self._turn.clear()
@@ -196,21 +197,23 @@ class BudgetedReceiver:
             deadline = as_deadline(deadline)
         if "asyncio.events" in modules:
             refuse_on_loop_thread("BudgetedReceiver")
-        mine: list[None] = []
+        mine: list[FrameType] = []
         if self._turn.setdefault("holder", mine) is not mine:
             self._turn.contend(mine, "a BudgetedReceiver")
         try:
             target = begin(self._inbox, wanted, self._allowance, in_doubt=self._port.in_doubt)
             if target.requested == 0:
                 return nothing(self._inbox, target)
-            return self._run(target, deadline)
+            return self._run(target, deadline, mine)
         finally:
             try:
                 self._port.give_back()
             finally:
+                # The frame in it holds it: a cycle, if it were left.
+                mine.clear()
                 self._turn.clear()
 
-    def _run(self, target: Target, deadline: Deadline) -> bytes:
+    def _run(self, target: Target, deadline: Deadline, mine: list[FrameType]) -> bytes:
         inbox, rules, port = self._inbox, self._rules, self._port
         at, clock = deadline._at, deadline._now
         try:
@@ -227,9 +230,12 @@ class BudgetedReceiver:
                 if judge(target.ask, not arrived, then >= at) is COMPLETE:
                     return settle_at_once(target, inbox, then - now, arrived)
                 first = (then, arrived)
+            mine.append(_getframe(1))  # from here on it may wait
             plan = receiving(target, inbox, rules, at, now, first)
             report = drive(plan, port, deadline, first[0] if first else now)
         except BaseException as error:
-            error.add_note(f"{target}: {len(inbox)} bytes kept as pending")
+            inbox.notice_end()
+            target.look()
+            error.add_note(f"{target}: {target.kept(len(inbox))}")
             raise
         return conclude(report, target, inbox, rules, deadline)

@@ -107,7 +107,7 @@ class PlainPort:
         wait: Wait | None = None
         while not self.read_now(target):
             # Nothing yet, or another reader was faster, or a wake-up for nothing.
-            wait = wait or Wait(target.limit, deadline)
+            wait = wait or Wait(target, deadline)
             if not wait.ready(self._sock.fileno(), select.POLLIN):
                 return SILENCE
         return ANSWER

@@ -59,7 +59,7 @@ class TlsPort:
             events = self._read(target)
             if not events:
                 return ANSWER
-            wait = wait or Wait(target.limit, deadline)
+            wait = wait or Wait(target, deadline)
             if not wait.ready(self._sock.fileno(), events):
                 return SILENCE
 
@@ -122,7 +122,7 @@ class TimeoutPort:
             raise ClockError(msg)
         if self._lent is None:
             self._lent = (self._sock.gettimeout(),)
-        wait = Wait(target.limit, deadline)
+        wait = Wait(target, deadline)
         left = target.limit
         timeouts = 0
         while left is None or left > 0:
@@ -180,11 +180,12 @@ def _store(target: Target, sock: Any) -> int:
     if not isinstance(data, (bytes, bytearray)):
         msg = f"{type(sock).__name__}.recv({ask}) returned {type(data).__name__}, not bytes"
         raise TypeError(msg)
-    surplus = data
+    # A copy of what is no bytes object: its owner may use it again.
+    surplus = bytes(data)
     if type(target) is Into:
         target.view[-ask:][: len(data)] = data[:ask]
         target.counts.append(min(len(data), ask))
-        surplus = data[ask:]
+        surplus = surplus[ask:]
     target.chunks.append(surplus)
     return len(data)
 

@@ -2,8 +2,11 @@
 
 A lock would do, but for exceptions that strike between any two bytecodes (Ctrl-C does): one that
 lands between taking the lock and entering `try` would leave it taken for ever. Here the turn is
-taken by one `dict.setdefault`, which is atomic, and names its holder. Who finds it taken looks
-whether the holder is still on some thread's stack; a turn that nobody holds is passed on.
+taken by one `dict.setdefault`, which is atomic, and names its holder: a new list in a local of the
+door. Who finds it taken looks whether the holder still runs; a turn whose holder has ended is
+passed on. A door that is going to wait puts its own frame into the list first: a frame answers by
+one call into C whether it runs. Before that it is looked for on the stacks of all threads, where a
+door that does not wait can be found, since it is in no generator and switches to no greenlet.
 """
 
 from __future__ import annotations
@@ -22,25 +25,23 @@ _repair = RLock()
 
 
 @final
-class Turn(dict[str, list[None]]):
+class Turn(dict[str, "list[FrameType]"]):
     """Whose turn it is: a door takes it, works, and clears it.
 
-    mine: list[None] = []
+    mine: list[FrameType] = []
     if turn.setdefault("holder", mine) is not mine:
         turn.contend(mine, "a BudgetedReceiver")
-    try: ...
+    try: ...  # and mine.append(<the frame of the door>) before it waits
     finally: turn.clear()
-
-    `mine` must be a new list in a local of that name: that is how a holder is found again.
     """
 
     __slots__ = ()
 
-    def contend(self, mine: list[None], what: str) -> None:
+    def contend(self, mine: list[FrameType], what: str) -> None:
         """Take the turn that somebody else has, if he is gone; raise Busy if he is not."""
         holder = self.setdefault("holder", mine)
         while holder is not mine:
-            if _on_some_stack(holder):
+            if _runs(holder):
                 msg = (
                     f"{what} serves one user at a time, and another thread (or this one, outside "
                     "a signal handler or finaliser) is using it"
@@ -52,12 +53,26 @@ class Turn(dict[str, list[None]]):
             holder = self.setdefault("holder", mine)
 
 
-def _on_some_stack(holder: list[None]) -> bool:
-    """Say whether a frame that took this turn is still running."""
+def _runs(holder: list[FrameType]) -> bool:
+    """Say whether the door that took the turn has not ended."""
+    found = _on_some_stack(holder)
+    # It may have begun to wait while it was looked for.
+    for frame in holder:
+        try:
+            frame.clear()
+        except RuntimeError:
+            return True
+        # Clearing a frame that has ended is harmless.
+        return False
+    return found
+
+
+def _on_some_stack(holder: list[FrameType]) -> bool:
     for top in sys._current_frames().values():
         frame: FrameType | None = top
         while frame is not None:
-            if frame.f_locals.get("mine") is holder:
+            # Only in functions are locals a plain dictionary.
+            if "mine" in frame.f_code.co_varnames and frame.f_locals.get("mine") is holder:
                 return True
             frame = frame.f_back
     return False

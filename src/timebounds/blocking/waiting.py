@@ -61,12 +61,13 @@ class SocketPort(Protocol):
 class Wait:
     """The waiting of one read: how much of its limit is left, by the deadline's clock."""
 
-    __slots__ = ("_deadline", "_last", "_limit", "_start")
+    __slots__ = ("_deadline", "_last", "_limit", "_only_errors", "_start")
 
-    def __init__(self, limit: int | None, deadline: Deadline) -> None:
+    def __init__(self, target: Target, deadline: Deadline) -> None:
         self._deadline = deadline
-        self._limit = limit
-        self._start = self._last = deadline._now()
+        self._limit = target.limit
+        self._start = self._last = target.since
+        self._only_errors = False
 
     def left(self) -> int | None:
         """Read the clock and return the nanoseconds left: 0 when over, None without a limit."""
@@ -81,7 +82,12 @@ class Wait:
 
     def ready(self, fd: int, events: int) -> bool:
         """Wait until `fd` is ready for `events`; False when the limit is over first."""
+        if fd < 0:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
         poller = select.poll()
+        if self._only_errors:
+            # The socket's queue of errors stays ready and has nothing to read: do not spin on it.
+            self._deadline.clock.poll(poller, 0.001)
         poller.register(fd, events)
         left = self.left()
         while left is None or left > 0:
@@ -89,6 +95,7 @@ class Wait:
             if found and found[0][1] & select.POLLNVAL:
                 raise OSError(errno.EBADF, os.strerror(errno.EBADF))
             if found:
+                self._only_errors = found[0][1] == select.POLLERR
                 return True
             left = self.left()
         return False

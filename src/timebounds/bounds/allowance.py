@@ -11,8 +11,8 @@ What must not live here: waiting, and the decision what may be retried.
 
 from __future__ import annotations
 
+import itertools
 from enum import Enum
-from threading import RLock
 from typing import Protocol, final
 
 from timebounds._checks import count
@@ -107,30 +107,34 @@ class RetryAllowance(Value):
 class SharedAllowance:
     """One allowance for nested calls, threads and tasks: all of them together get its retries.
 
-    Each `spend()` takes from the same count. Thread-safe; blocks only for the moment of counting.
+    Each `spend()` takes from the same count. Safe in threads and signal handlers; never blocks.
     """
 
-    __slots__ = ("_left", "_lock")
+    __slots__ = ("_allowance", "_granted", "_numbers", "_previous")
 
     def __init__(self, allowance: RetryAllowance) -> None:
-        self._left = allowance
-        # Re-entrant: a signal handler may spend while this thread is counting.
-        self._lock = RLock()
+        if not isinstance(allowance, RetryAllowance):
+            msg = f"write RetryAllowance(3).shared(), not SharedAllowance({allowance!r:.80})"
+            raise TypeError(msg)
+        self._allowance = allowance
+        # Each number is handed out once, by one call into C: to threads and signal handlers alike.
+        self._numbers = itertools.count(1)
+        self._granted: list[None] = []
+        self._previous = 0.0
 
     @property
     def retries(self) -> int:
         """How many retries are left."""
-        return self._left.retries
+        return max(0, self._allowance.retries - len(self._granted))
 
     def spend(self) -> Granted | Refused:
         """Take one retry from the common count: `Granted(delay, rest)`, rest being this object."""
-        with self._lock:
-            step = self._left.spend()
-            if isinstance(step, Granted):
-                assert isinstance(step.rest, RetryAllowance)
-                self._left = step.rest
-                return Granted(step.delay, self)
-            return step
+        if not self.retries or (number := next(self._numbers)) > self._allowance.retries:
+            return Refused()
+        self._granted.append(None)
+        spent = self._allowance._spent + number
+        delay = self._previous = self._allowance.backoff.delay(spent, self._previous)
+        return Granted(delay, self)
 
     def __repr__(self) -> str:
         return f"<SharedAllowance, {self.retries} retries left>"

@@ -12,6 +12,7 @@ What must not live here: sleeping, clocks, counting.
 
 from __future__ import annotations
 
+import sys
 from enum import Enum
 from math import inf, log
 from typing import TYPE_CHECKING, Protocol, final
@@ -117,7 +118,11 @@ class Backoff(Value):
 
         `previous` is the delay before the retry before; only `Jitter.DECORRELATED` asks for it.
         """
-        attempt = count(attempt, "attempt", minimum=1)
+        # A count, but one that nobody holds in memory: 10**400 is as good as any.
+        attempt = count(
+            min(attempt, sys.maxsize) if type(attempt) is int else attempt, "attempt", minimum=1
+        )
+        previous = number(previous, "previous", minimum=0.0)
         plain = self._plain(attempt - 1)
         if self.jitter is Jitter.NONE or self.cap == 0.0:
             return plain

@@ -16,7 +16,7 @@ from math import inf
 from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING, NoReturn, TypeGuard, final
 
-from timebounds._checks import FAR_NS, NS, nanoseconds
+from timebounds._checks import FAR_NS, NS, nanoseconds, shown
 from timebounds._values import Value
 from timebounds.bounds.clock import MONOTONIC, SteadyClock, reader
 from timebounds.errors import ClockError, DeadlineExceeded
@@ -208,9 +208,9 @@ def as_deadline(value: object) -> Deadline:
     """Return `value` when it is a deadline, else raise TypeError that shows the right line."""
     if _is(value):
         return value
-    given = f"{type(value).__name__} {value!r:.80}"
-    shown = f"{value!r}" if type(value) in (int, float) else "2.0"
-    msg = f"deadline must be a Deadline, not {given}: write Deadline.after({shown})"
+    number = shown(value) if type(value) in (int, float) else "2.0"
+    given = f"{type(value).__name__} {shown(value)}"
+    msg = f"deadline must be a Deadline, not {given}: write Deadline.after({number})"
     raise TypeError(msg)
 
 

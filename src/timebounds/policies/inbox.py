@@ -41,11 +41,12 @@ class Target:
     """What one operation wants; also the command that a port carries out: read for it once.
 
     It outlives the call when the operation stays unfinished. `ask` and `limit` are the command:
-    append at most `ask` bytes to `chunks`, waiting at most `limit` ns (None: no limit). An `ask`
+    append at most `ask` bytes to `chunks`, waiting at most `limit` ns (None: no limit) from the
+    instant `since`. An `ask`
     of 0 means that the target is met, -1 that its limit is exceeded.
     """
 
-    __slots__ = ("_seen", "allowance", "ask", "chunks", "limit", "requested", "start")
+    __slots__ = ("_seen", "allowance", "ask", "chunks", "limit", "requested", "since", "start")
 
     requested: int
     allowance: Allowance
@@ -53,6 +54,7 @@ class Target:
     start: int
     ask: int
     limit: int | None
+    since: int
     keeps_position: bool = False
     """Whether the stream's position is known although the target was not met."""
 
@@ -78,6 +80,9 @@ class Target:
     def evidence(self, data: bytes) -> bytes:
         """Return what the report of an incomplete operation shows, given what the inbox holds."""
         return data
+
+    def end(self) -> None:
+        """Let go of what belongs to the caller: the operation is over for good."""
 
     def kept(self, pending: int) -> str:
         """Say in a message what became of the bytes of an unfinished operation."""
@@ -203,6 +208,10 @@ class Into(Target):
         """Return a copy of what is in the caller's buffer."""
         return bytes(self.view[: self.requested - self.ask])
 
+    def end(self) -> None:
+        """Let go of the caller's buffer, which can not be resized as long as it is viewed."""
+        self.view.release()
+
     def kept(self, pending: int) -> str:  # noqa: ARG002
         """Say how far the buffer is filled."""
         filled = self.requested - self.ask
@@ -270,9 +279,16 @@ class Inbox:
 
     def begin(self, target: Target) -> None:
         """Begin an operation: it is unfinished until it is settled."""
+        self.notice_end()
         chunks, start, _, _ = self.state
         target.bind(chunks, start)
         self.state = (chunks, start, None if target.keeps_position else target, None)
+
+    def notice_end(self) -> None:
+        """See an end of the stream that was stored before something else went wrong."""
+        chunks = self.state[0]
+        if chunks and not chunks[-1]:
+            self.eof = True
 
     def begin_into(self, view: memoryview, allowance: Allowance) -> Into:
         """Begin to fill `view`, with what is pending first."""

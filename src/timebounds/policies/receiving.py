@@ -65,16 +65,16 @@ class MinRate(Value):
     grace: Seconds
     _grace_ns: int
 
-    def __init__(self, bytes_per_second: float, grace: Seconds = 0) -> None:
+    def __init__(self, bytes_per_second: float, grace: Seconds) -> None:
         if number(bytes_per_second, "bytes_per_second", minimum=0.0) == 0.0:
             msg = "bytes_per_second must be more than 0: leave min_rate out for no minimum"
             raise ValueError(msg)
-        grace_ns = nanoseconds(grace, "grace")
+        grace_ns = nanoseconds(grace, "grace", positive=True)
         self._set(bytes_per_second=bytes_per_second, grace=grace, _grace_ns=grace_ns)
 
     def left_ns(self, received: int, waited_ns: int) -> int:
         """Return the nanoseconds of waiting that are left after so many bytes and so much wait."""
-        earned = received / self.bytes_per_second
+        earned = min(received / self.bytes_per_second, FAR_NS / NS)
         return self._grace_ns + nanoseconds(earned, "earned") - waited_ns
 
 
@@ -116,7 +116,7 @@ def receiving(
                 outcome = ReceiveOutcome.TOO_SLOW
                 break
         target.limit = limit if limit < FAR_NS else None
-        before = now
+        target.since = before = now
         reads += 1
         now, reply = yield target
         waited += now - before
@@ -208,6 +208,7 @@ def _settle(
         inbox.state = (chunks, start, None if target.keeps_position else target, report)
     else:
         inbox.state = (chunks, start, None, report)
+        target.end()
     return report
 
 
@@ -217,6 +218,22 @@ def settle_at_once(target: Target, inbox: Inbox, elapsed: int, received: int) ->
     facts = (_COMPLETE, data, target.requested, received, True, False, 1, 0, elapsed, elapsed, 0, 0)
     inbox.state = (chunks, start, None, facts)
     return data
+
+
+def discard(inbox: Inbox) -> bytes:
+    """Hand out what is pending and give up what was wanted, in one store; report it, too."""
+    target = inbox.state[2]
+    kept, chunks, start = inbox.split(len(inbox))
+    size = len(kept)
+    inbox.state = (
+        chunks,
+        start,
+        None,
+        (_COMPLETE, kept, size, 0, True, inbox.eof, 0, 0, 0, 0, 0, 0),
+    )
+    if target is not None:
+        target.end()
+    return kept
 
 
 def begin(

@@ -95,6 +95,11 @@ class Timeline:
             if waiter.left is not None:
                 waiter.left.set()
             self._changed.notify_all()
+            for heap in self._heaps.values():
+                # Timers that were called off must not pile up until their instants.
+                if len(heap) > 2 * len(self._live) + _ROUNDS // 100:
+                    heap[:] = [each for each in heap if each in self._live]
+                    heapq.heapify(heap)
             return not waiter.fired
 
     def waiting(self) -> list[Waiter]:
@@ -121,14 +126,17 @@ class Timeline:
         """Let `ns` pass through every instant: steady time, or time that only boot counts."""
         with self._moving:
             target = ns + (self.suspended if suspended else self.steady)
-            rounds = 0
+            # Who was armed since this instant began, again and again, keeps time from going on.
+            began, rounds = self._order, 0
             while (step := self._take(target, suspended=suspended)) is not None:
                 waiter, passed = step
-                rounds = 0 if passed else rounds + 1
+                if passed:
+                    began, rounds = self._order, 0
+                rounds += waiter.order > began
+                self._fire(waiter)
                 if rounds > _ROUNDS:
                     msg = f"{waiter} was armed {rounds} times without a delay, time can not go on"
                     raise ClockError(msg)
-                self._fire(waiter)
             self._set(target, suspended=suspended)
 
     def jump(self, ns: int) -> None:

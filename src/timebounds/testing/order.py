@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import threading
-from typing import final
+from typing import TYPE_CHECKING, final
+
+from timebounds._checks import patience as real_seconds
+
+if TYPE_CHECKING:
+    from timebounds._checks import Seconds
 
 __all__ = ["Gate", "Trace"]
 
@@ -15,9 +20,9 @@ class Gate:
     `patience`: real seconds after which either side gives up with a TimeoutError that says so.
     """
 
-    def __init__(self, name: str = "gate", *, patience: float = 30.0) -> None:
+    def __init__(self, name: str = "gate", *, patience: Seconds = 30) -> None:
         self._name = name
-        self._patience = patience
+        self._patience = real_seconds(patience, "patience")
         self._changed = threading.Condition()
         self._arrived = 0
         self._open = False
@@ -52,8 +57,8 @@ class Trace:
     `patience`: real seconds after which `wait_for` gives up.
     """
 
-    def __init__(self, *, patience: float = 30.0) -> None:
-        self._patience = patience
+    def __init__(self, *, patience: Seconds = 30) -> None:
+        self._patience = real_seconds(patience, "patience")
         self._changed = threading.Condition()
         self._events: list[str] = []
 

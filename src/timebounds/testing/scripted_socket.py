@@ -56,6 +56,9 @@ class Failure:
 
 Step = Data | Silence | End | Failure
 
+# Reads into the silence after the script, one after the other: a day each, under no deadline.
+_FOR_EVER = 100_000
+
 
 @final
 class ScriptedSocket:
@@ -75,6 +78,7 @@ class ScriptedSocket:
         self.clock: FakeClock = clock
         self._script: deque[Step] = deque()
         self._waited = 0
+        self._silent = 0
         self._timeout = timeout
         self.granted: list[float | None] = []
         self.sent: bytearray = bytearray()
@@ -115,6 +119,7 @@ class ScriptedSocket:
         self.granted.append(self._timeout)
         limit = None if self._timeout is None else nanoseconds(self._timeout, "timeout")
         step = self._script[0] if self._script else Silence()
+        self._silent = 0 if self._script else self._silent + 1
         if isinstance(step, Silence):
             if self._script:
                 self._script.popleft()
@@ -151,8 +156,8 @@ class ScriptedSocket:
         self.sent += data
 
     def _time_out(self, limit: int | None) -> NoReturn:
-        if limit is None:
-            msg = "a read without a limit met silence in the script: it would never end"
+        if limit is None or self._silent > _FOR_EVER:
+            msg = "a receive without a limit met the silence of the script: it would never end"
             raise AssertionError(msg)
         if limit == 0:
             raise BlockingIOError
