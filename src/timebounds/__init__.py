@@ -1,6 +1,7 @@
 """timebounds: one deadline for a whole operation, and clocks that tests move by hand."""
 
 from timebounds._checks import blocking_allowed
+from timebounds.attempts import Attempts
 from timebounds.blocking.receiver import BudgetedReceiver
 from timebounds.blocking.waiting import SocketLike
 from timebounds.bounds.allowance import Granted, Overrun, Refused, RetryAllowance, SharedAllowance
@@ -17,6 +18,7 @@ from timebounds.bounds.clock import (
 )
 from timebounds.bounds.deadline import Deadline
 from timebounds.bounds.expiry import Expiry
+from timebounds.bounds.retry_budget import RetryBudget
 from timebounds.errors import (
     BoundReached,
     Busy,
@@ -31,12 +33,23 @@ from timebounds.errors import (
 )
 from timebounds.policies.evidence import ReceiveOutcome, ReceiveReport
 from timebounds.policies.receiving import MinRate
+from timebounds.policies.retry_evidence import (
+    AttemptRecord,
+    RetryOutcome,
+    RetryReport,
+    retry_report,
+)
+from timebounds.policies.retrying import Attempt, Effect, RetryEvent
+from timebounds.retry import Retry
 
 __version__ = "0.1.0"
 
 __all__ = [
     "MONOTONIC",
     "WALL",
+    "Attempt",
+    "AttemptRecord",
+    "Attempts",
     "Backoff",
     "BootClock",
     "BoundReached",
@@ -46,6 +59,7 @@ __all__ = [
     "ClockError",
     "Deadline",
     "DeadlineExceeded",
+    "Effect",
     "Expiry",
     "Granted",
     "IdleTimeout",
@@ -60,7 +74,12 @@ __all__ = [
     "ReceiveOutcome",
     "ReceiveReport",
     "Refused",
+    "Retry",
     "RetryAllowance",
+    "RetryBudget",
+    "RetryEvent",
+    "RetryOutcome",
+    "RetryReport",
     "SharedAllowance",
     "SocketLike",
     "SteadyClock",
@@ -69,4 +88,5 @@ __all__ = [
     "Unfinished",
     "WallClock",
     "blocking_allowed",
+    "retry_report",
 ]

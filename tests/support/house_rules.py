@@ -26,6 +26,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "bounds.expiry",
         "bounds.backoff",
         "bounds.allowance",
+        "bounds.retry_budget",
         "bounds._threads",
     ),
     (
@@ -36,6 +37,8 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "policies.receiving",
         "policies.sending",
         "policies.dialing",
+        "policies.hints",
+        "policies.retry_evidence",
         "policies.retrying",
         "policies.agenda",
         "policies.mailbox",
@@ -68,6 +71,8 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "aio.scheduler",
         "aio.worker",
         "aio.cache",
+        "attempts",
+        "retry",
         "wire",
     ),
     # The facade: what stands above it uses the library as its users do.

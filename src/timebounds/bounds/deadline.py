@@ -224,6 +224,12 @@ def _make(at: int, asked: float, clock: SteadyClock, now: Callable[[], int]) -> 
     return deadline
 
 
+def capped(deadline: Deadline, ns: int, asked: float, now: int) -> Deadline:
+    """Return the earlier of `deadline` and `ns` from `now`, which was `asked` for in seconds."""
+    at = now + ns
+    return deadline if deadline._at <= at else _make(at, asked, deadline._clock, deadline._now)
+
+
 def _as_seconds(seconds: Seconds, ns: int) -> float:
     """Return what was asked as float seconds, never rounded up by its way through nanoseconds."""
     return seconds if isinstance(seconds, float) else ns / NS

@@ -78,13 +78,18 @@ def drive(
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
         answer: AnswerT | None = None
-        if isinstance(command, Pause):
-            deadline.clock.sleep(command.ns / NS)
-        else:
-            answer = port.perform(command, deadline)
-        before, now = now, read()
-        if now < before:
-            not_backwards(before, now)
+        try:
+            if isinstance(command, Pause):
+                deadline.clock.sleep(command.ns / NS)
+            else:
+                answer = port.perform(command, deadline)
+            before, now = now, read()
+            if now < before:
+                not_backwards(before, now)
+        except BaseException:
+            # At once, not when the traceback lets go of it: what it holds it gives back now.
+            plan.close()
+            raise
         message = (now, answer)
 
 
@@ -103,11 +108,16 @@ async def adrive(
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
         answer: AnswerT | None = None
-        if isinstance(command, Pause):
-            await deadline.clock.asleep(command.ns / NS)
-        else:
-            answer = await port.perform(command, deadline)
-        before, now = now, read()
-        if now < before:
-            not_backwards(before, now)
+        try:
+            if isinstance(command, Pause):
+                await deadline.clock.asleep(command.ns / NS)
+            else:
+                answer = await port.perform(command, deadline)
+            before, now = now, read()
+            if now < before:
+                not_backwards(before, now)
+        except BaseException:
+            # At once, not when the traceback lets go of it: what it holds it gives back now.
+            plan.close()
+            raise
         message = (now, answer)
