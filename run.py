@@ -37,7 +37,7 @@ ROOT = Path(__file__).resolve().parent
 LOCKS = ROOT / "requirements"
 SUPPORTED = ("3.11", "3.12", "3.13")
 THIS = "%d.%d" % sys.version_info[:2]
-GROUPS = ("test", "lint", "types", "docs", "package", "cover", "mutate")
+GROUPS = ("test", "lint", "types", "docs", "package", "cover", "mutate", "interop")
 
 LINTED = ("src", "tests", "docs", "examples", "benchmarks", "run.py")
 SHIPPED = (*LINTED, "requirements", "README.md", "CHANGELOG.md", "LICENSE")
@@ -219,6 +219,14 @@ def fast(options: argparse.Namespace) -> None:
     suite(options, "not soak and not slow and not real")
 
 
+def interop(options: argparse.Namespace) -> None:
+    """Run what compares with other libraries, in an environment that has them."""
+    for version, python in chosen(options.python):
+        inside = environment("interop", version, python)
+        say("comparisons on Python %s" % version)
+        run(inside, "-X", "dev", "-m", "pytest", "tests/interop", *options.rest)
+
+
 def soak(options: argparse.Namespace) -> None:
     """Run the long tests alone."""
     suite(options, "soak", "--hypothesis-profile=soak")
@@ -374,6 +382,7 @@ VERBS = {
     "demo": demo,
     "test": test,
     "fast": fast,
+    "interop": interop,
     "soak": soak,
     "lint": lint,
     "types": types,

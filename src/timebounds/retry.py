@@ -73,12 +73,14 @@ class Retry(Value):
         wall: the clock by which hints that are dates are read.
     """
 
-    __slots__ = ("on", "effect", "allowance", "_rules")  # noqa: RUF023  (as shown)
+    __slots__ = ("on", "effect", "allowance", "_rules", "_keyed", "_plain")  # noqa: RUF023  (as shown)
 
     on: Failures
     effect: Effect
     allowance: Allowance
     _rules: RetryRules
+    _keyed: bool
+    _plain: bool
 
     def __init__(
         self,
@@ -140,7 +142,11 @@ class Retry(Value):
             on_backoff,
             on_give_up,
         )
-        self._set(on=on, effect=effect, allowance=allowance, _rules=rules)
+        plain = on_attempt is None and budget is None and share is None
+        keyed = effect is Effect.DEDUPLICATED
+        self._set(
+            on=on, effect=effect, allowance=allowance, _rules=rules, _keyed=keyed, _plain=plain
+        )
 
     def call(
         self,
@@ -163,19 +169,15 @@ class Retry(Value):
         now = self._begin(deadline, key)
         if "asyncio.events" in modules:
             refuse_on_loop_thread("Retry.call")
-        rules = self._rules
         first = None
-        run = None
-        if rules.on_attempt is None and rules.budget is None:
+        if self._plain:
             # A first attempt that succeeds needs no plan.
-            run = Retrying(rules, deadline, key, now) if rules.per_attempt else None
-            attempt = run.attempt(1, now) if run else Attempt(1, deadline, key, None)
+            attempt = Attempt(1, deadline, key, None)
             try:
                 return fn(attempt, *args)
             except Exception as error:  # noqa: BLE001  (the plan decides what is retried)
                 first = (attempt, (deadline._now(), Raised(error)))
-        run = run or Retrying(rules, deadline, key, now)
-        port = CallPort(fn, args)
+        run, port = Retrying(self._rules, deadline, key, now), CallPort(fn, args)
         outcome = drive(run.plan(now, first), port, deadline, first[1][0] if first else now)
         first = None
         if outcome is not RetryOutcome.SUCCEEDED:
@@ -269,7 +271,7 @@ class Retry(Value):
         """Check a call's own arguments and return the instant at which it begins."""
         if type(deadline) is not Deadline:
             as_deadline(deadline)
-        if (key is None) == (self.effect is Effect.DEDUPLICATED):
+        if (key is None) is self._keyed:
             msg = (
                 "a DEDUPLICATED call needs the key by which the other side knows a repetition: "
                 "pass key=..."

@@ -78,6 +78,8 @@ class Attempt:
     deadline: Deadline
     key: Any
     marker: Any
+    # Only set by a loop, for whom it is: a call makes an attempt each time.
+    _owner: Owner | None
 
     def __init__(self, number: int, deadline: Deadline, key: object, marker: object) -> None:
         self.number = number
@@ -85,7 +87,6 @@ class Attempt:
         self.key = key
         self.marker = marker
         self._effect = False
-        self._owner: Owner | None = None
 
     def effect_may_begin(self) -> None:
         """Say that from here on an effect may have happened: just before the first byte leaves."""
@@ -93,7 +94,7 @@ class Attempt:
 
     def __enter__(self) -> Attempt:
         """Begin the body of the attempt."""
-        if self._owner is None:
+        if getattr(self, "_owner", None) is None:
             msg = "`with attempt:` belongs, once, into `for attempt in policy.attempts(deadline):`"
             raise RuntimeError(msg)
         return self
