@@ -39,6 +39,7 @@ from timebounds.policies.retry_evidence import (
     RetryReport,
     retry_report,
 )
+from timebounds.policies.retry_hooks import RetryHooks, log_retries
 from timebounds.policies.retrying import Attempt, Effect, RetryEvent
 from timebounds.retry import Retry
 
@@ -78,6 +79,7 @@ __all__ = [
     "RetryAllowance",
     "RetryBudget",
     "RetryEvent",
+    "RetryHooks",
     "RetryOutcome",
     "RetryReport",
     "SharedAllowance",
@@ -88,5 +90,6 @@ __all__ = [
     "Unfinished",
     "WallClock",
     "blocking_allowed",
+    "log_retries",
     "retry_report",
 ]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import copy
 import gc
+import logging
 import pickle
+import sys
 import weakref
 from datetime import UTC, datetime, timedelta
 
@@ -22,8 +24,10 @@ from timebounds import (
     Overrun,
     Retry,
     RetryAllowance,
+    RetryEvent,
     RetryOutcome,
     SteadyClock,
+    log_retries,
     retry_report,
 )
 from timebounds.testing import FakeClock
@@ -539,6 +543,31 @@ def test_hooks_see_snapshots_without_payload(form, clock):
     assert "broken" not in repr(seen)
 
 
+def test_retries_are_logged_without_payload(form, clock, caplog):
+    logger = logging.getLogger("orders")
+    with caplog.at_level(logging.INFO, "orders"):
+        retry = policy(allowance=RetryAllowance(1, Backoff.fixed(0.5)), **log_retries(logger))
+        gives_up(form, retry, Target(clock, *fails(1, 1)), clock.deadline(10))
+    assert [(each.levelname, each.getMessage()) for each in caplog.records] == [
+        ("INFO", "attempt 1 failed with Broken after 1.000 s: next one in 0.500 s, 9.000 s remain"),
+        ("WARNING", "gave up after 2 attempts in 2.500 s: attempts (Broken)"),
+    ]
+
+
+def test_hooks_log_what_there_is():
+    lines = []
+
+    class Lines:
+        def log(self, level, text, *args):
+            lines.append(text % args)
+
+    hooks = log_retries(Lines())
+    hooks["on_backoff"](RetryEvent(1, 0.0, 1.0, None, 0.5))
+    hooks["on_give_up"](RetryEvent(0, 0.0, 1.0))
+    assert "failed with ? after" in lines[0]
+    assert lines[1] == "gave up after 0 attempts in 0.000 s: ? (no error)"
+
+
 @pytest.mark.parametrize("hook", ["on_attempt", "on_backoff", "on_give_up"])
 def test_what_a_hook_raises_propagates(form, clock, hook):
     def refuse(event):
@@ -738,3 +767,24 @@ def test_a_policy_is_a_value():
     for call in (retry.call, retry.acall):
         with pytest.raises(TypeError):
             asyncio.run(call(lambda attempt: None, deadline=2.0))
+
+
+def test_a_loop_in_a_task_ends_when_its_call_has_succeeded(clock):
+    async def main():
+        attempts = policy().attempts(clock.deadline(5))
+        numbers = []
+        async for attempt in attempts:
+            with attempt:
+                numbers.append(attempt.number)
+                if attempt.number < 3:
+                    raise Broken
+        return numbers, attempts.report.outcome
+
+    assert asyncio.run(main()) == ([1, 2, 3], "succeeded")
+
+
+def test_where_asyncio_is_not_loaded_nothing_asks_for_a_loop(clock, monkeypatch):
+    """R11."""
+    monkeypatch.delitem(sys.modules, "asyncio.events")
+    assert policy().call(lambda attempt: attempt.number, deadline=clock.deadline(1)) == 1
+    assert "asyncio.events" not in sys.modules

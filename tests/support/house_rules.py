@@ -40,6 +40,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "policies.hints",
         "policies.retry_evidence",
         "policies.retrying",
+        "policies.retry_hooks",
         "policies.agenda",
         "policies.mailbox",
         "policies.shelf",

@@ -11,9 +11,12 @@ import socket
 from timebounds import (
     MONOTONIC,
     WALL,
+    Attempt,
     BudgetedReceiver,
     Deadline,
+    Effect,
     Expiry,
+    Retry,
     RetryAllowance,
     SteadyClock,
     WallClock,
@@ -39,6 +42,49 @@ def right(sock: socket.socket, deadline: Deadline) -> bytes:
     expiry: Expiry = Expiry.after(waited, clock=WALL)
     assert expiry.fresh()
     return receiver.receive_until(b"\n", 100, child) + receiver.resume(child)
+
+
+PUT = Retry(on=OSError, effect=Effect.IDEMPOTENT, allowance=RetryAllowance(3))
+
+
+def put(attempt: Attempt, name: str, size: int) -> bytes:
+    """A target of the call form."""
+    return name.encode() * size if attempt.number else b""
+
+
+async def aput(attempt: Attempt, name: str) -> bytes:
+    """A target of the call form, for tasks."""
+    return name.encode() if attempt.number else b""
+
+
+@PUT
+def decorated(name: str, *, deadline: Deadline) -> bytes:
+    """A decorated target keeps its signature."""
+    return name.encode() if deadline.expired() else b""
+
+
+async def right_retries(deadline: Deadline) -> bytes:
+    """What must pass: the types of arguments and values come through."""
+    value: bytes = PUT.call(put, "a", 2, deadline=deadline)
+    value += await PUT.acall(aput, "a", deadline=deadline)
+    for attempt in PUT.attempts(deadline):
+        with attempt:
+            value += put(attempt, "a", 1)
+    async for attempt in PUT.attempts(deadline):
+        with attempt:
+            value += await aput(attempt, "a")
+    return value + decorated("a", deadline=deadline)
+
+
+async def wrong_retries(deadline: Deadline) -> None:
+    """What must not."""
+    PUT.call(put, "a", "b", deadline=deadline)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    PUT.call(put, "a", deadline=deadline)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    PUT.call(put, "a", 2)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    await PUT.acall(aput, 1, deadline=deadline)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    decorated(1, deadline=deadline)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    decorated("a", deadline=2.0)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    Retry(on=OSError, allowance=RetryAllowance(3))  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
 
 def wrong(receiver: BudgetedReceiver, deadline: Deadline) -> None:
