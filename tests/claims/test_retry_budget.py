@@ -61,6 +61,8 @@ def test_five_hundred_fourteen_five(clock):
     assert (budget.tokens, budget.refused) == (10.0, 1)
     assert retry.call(failing(1, Throttled), deadline=clock.deadline(1)) == 2
     assert budget.tokens == 10.0
+    assert budget.spend(Throttled()) == 5.0
+    budget.give_back(5.0)
     assert retry.call(failing(0), deadline=clock.deadline(1)) == 1
     assert budget.tokens == 11.0
     assert repr(budget) == "<RetryBudget, 11 of 500 tokens, 1 refused>"
@@ -201,3 +203,32 @@ def test_a_price_is_a_number_too():
         RetryBudget(1, cost=lambda error: -1).spend(Broken())
     with pytest.raises(TypeError, match="clock"):
         RetryBudget(1, clock=None)
+
+
+@pytest.mark.parametrize(
+    ("preset", "name"),
+    [
+        (RetryBudget.per_failure, "capacity"),
+        (RetryBudget.per_failure, "cost"),
+        (RetryBudget.per_failure, "throttled"),
+        (RetryBudget.throttle, "tokens"),
+    ],
+)
+def test_the_numbers_of_a_preset_are_checked_under_its_own_names(preset, name):
+    with pytest.raises(ValueError, match=f"^{name} must be"):
+        preset(**{name: -1})
+    assert preset(**{name: 0.5}).tokens >= 0
+
+
+def test_the_presets_are_those_that_were_published():
+    clock = FakeClock()
+    budget = RetryBudget.ratio(clock=clock)
+    assert budget.tokens == 100.0
+    while budget.spend(Broken()) is not None:
+        pass
+    budget.succeeded(None)
+    assert budget.tokens == 0.2
+    clock.advance(1)
+    assert budget.tokens == pytest.approx(10.2)
+    assert RetryBudget.per_failure().tokens == 500.0
+    assert RetryBudget.throttle().tokens == 10.0

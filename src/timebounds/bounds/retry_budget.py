@@ -77,7 +77,6 @@ class RetryBudget:
     def per_failure(
         *, capacity: float = 500, cost: float = 14, throttled: float = 5,
         is_throttling: Callable[[Exception], bool] = lambda _: False,
-        clock: SteadyClock = MONOTONIC,
     ) -> RetryBudget:  # fmt: skip
         """Return the 500/14/5 budget: a retry costs 14, or 5 after throttling; success refunds."""
         normal = number(cost, "cost", minimum=0.0)
@@ -86,22 +85,20 @@ class RetryBudget:
         def price(error: Exception) -> float:
             return less if is_throttling(error) else normal
 
-        return RetryBudget(capacity, cost=price, earned=1, refund=True, clock=clock)
+        return RetryBudget(capacity, cost=price, earned=1, refund=True)
 
     @staticmethod
-    def throttle(
-        *, tokens: float = 10, ratio: float = 0.1, clock: SteadyClock = MONOTONIC
-    ) -> RetryBudget:
+    def throttle(*, tokens: float = 10, ratio: float = 0.1) -> RetryBudget:
         """Return the 10/0.1 budget: a retry costs 1, a success earns 0.1, none below half."""
         half = number(tokens, "tokens", minimum=0.0) / 2
-        return RetryBudget(tokens, cost=1, earned=ratio, threshold=half, clock=clock)
+        return RetryBudget(tokens, earned=ratio, threshold=half)
 
     @staticmethod
     def ratio(
         share: float = 0.2, *, floor: float = 10, burst: float = 100, clock: SteadyClock = MONOTONIC
     ) -> RetryBudget:
         """Return a budget of retries per success, with a floor of retries a second."""
-        return RetryBudget(burst, cost=1, earned=share, per_second=floor, clock=clock)
+        return RetryBudget(burst, earned=share, per_second=floor, clock=clock)
 
     @property
     def tokens(self) -> float:
