@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from timebounds import (
+    Attempt,
     Backoff,
     BootClock,
     BudgetedReceiver,
@@ -239,6 +240,10 @@ MESSAGES = [
     (
         lambda: RetryAllowance(1, 0.5),
         "backoff must be a Backoff such as Backoff.fixed(0.5), not 0.5",
+    ),
+    (
+        lambda: Attempt(1, DEADLINE, None, None).__enter__(),
+        "`with attempt:` belongs, once, into `for attempt in policy.attempts(deadline):`",
     ),
     (
         lambda: MinRate(0, 1),

@@ -515,6 +515,7 @@ def test_a_malformed_hint_is_ignored_or_stops_by_declaration(form, clock, said):
     """A5."""
     target = Target(clock, *fails(0))
     assert run(form, policy(hint=lambda _: said), target, clock.deadline(10)) == "value"
+    assert clock.sleeps == ()
     target = Target(clock, *fails(0))
     retry = policy(hint=lambda _: said, strict_hints=True)
     _, report = gives_up(form, retry, target, clock.deadline(10))
@@ -532,6 +533,7 @@ def test_hooks_see_snapshots_without_payload(form, clock):
         on_backoff=lambda event: seen.append(("backoff", event)),
         on_give_up=lambda event: seen.append(("give up", event)),
     )
+    clock.advance(100)
     _, report = gives_up(form, retry, Target(clock, *fails(1, 1)), clock.deadline(10))
     assert [(name, event[:5]) for name, event in seen] == [
         ("attempt", (1, 0.0, 10.0, None, None)),
@@ -541,6 +543,12 @@ def test_hooks_see_snapshots_without_payload(form, clock):
     ]
     assert seen[-1][1].report == report
     assert "broken" not in repr(seen)
+    seen.clear()
+    gives_up(form, retry, Target(clock, *fails(3)), clock.deadline(2))
+    assert [event.remaining for _, event in seen] == [2.0, 0.0]
+    seen.clear()
+    gives_up(form, retry, Target(clock, *fails(1, 1)), Deadline.never(clock=clock))
+    assert {event.remaining for _, event in seen} == {float("inf")}
 
 
 def test_retries_are_logged_without_payload(form, clock, caplog):
@@ -610,6 +618,9 @@ def test_an_error_whose_class_has_no_room_still_has_the_note(clock):
     assert report is None
     assert "gave up after 1 attempt" in error.__notes__[0]
     assert retry_report(ValueError()) is None
+    foreign = ValueError()
+    foreign.__timebounds_retry_report__ = "something else"
+    assert retry_report(foreign) is None
 
 
 @pytest.mark.parametrize("form", ["call", "attempts", "decorator"])
@@ -652,7 +663,8 @@ def test_the_loop_form_reports(clock):
         with attempt:
             target.once(attempt)
     assert attempts.report.outcome == "succeeded"
-    assert len(attempts.report.attempts) == 2
+    assert [record.error for record in attempts.report.attempts] == [Broken, None]
+    assert attempts.report.hint is None
 
 
 def test_a_loop_that_is_left_early_is_over(clock):
@@ -738,6 +750,33 @@ def test_the_blocking_forms_refuse_a_loops_thread(form, clock):
             run(form, policy(), Target(clock), clock.deadline(5))
 
     asyncio.run(main())
+
+
+def test_what_on_and_hint_are_asked_about_is_the_failure_itself(form, clock):
+    own, asked = Broken("own"), []
+
+    def on(error):
+        asked.append(error)
+        return len(asked) < 3
+
+    retry = policy(on=on, hint=lambda error: asked.append(error))
+    gives_up(form, retry, Target(clock, (0, own), (0, own)), clock.deadline(5))
+    assert asked == [own, own, own]
+
+
+@pytest.mark.parametrize("answer", [None, "yes", -1, float("nan")])
+def test_an_answer_that_is_none_is_told(form, clock, answer):
+    with pytest.raises((TypeError, ValueError), match="^the answer of `on` must"):
+        run(form, policy(on=lambda _: answer), Target(clock, *fails(0)), clock.deadline(5))
+
+
+def test_an_attempts_deadline_is_on_the_same_clock_and_the_shared_one_in_a_tie(clock):
+    shared = clock.deadline(2)
+    retry = policy(per_attempt=2)
+    assert retry.call(lambda attempt: attempt.deadline, deadline=shared) is shared
+    own = policy(per_attempt=1).call(lambda attempt: attempt.deadline, deadline=shared)
+    assert own.clock is clock
+    assert own.remaining() == 1.0
 
 
 def test_a_wrong_policy_is_refused_where_it_is_written():
