@@ -759,14 +759,14 @@ def test_what_on_and_hint_are_asked_about_is_the_failure_itself(form, clock):
         asked.append(error)
         return len(asked) < 3
 
-    retry = policy(on=on, hint=lambda error: asked.append(error))
+    retry = policy(on=on, hint=asked.append)
     gives_up(form, retry, Target(clock, (0, own), (0, own)), clock.deadline(5))
     assert asked == [own, own, own]
 
 
 @pytest.mark.parametrize("answer", [None, "yes", -1, float("nan")])
 def test_an_answer_that_is_none_is_told(form, clock, answer):
-    with pytest.raises((TypeError, ValueError), match="^the answer of `on` must"):
+    with pytest.raises((TypeError, ValueError), match=r"^the answer of `on` must"):
         run(form, policy(on=lambda _: answer), Target(clock, *fails(0)), clock.deadline(5))
 
 
