@@ -14,12 +14,13 @@ from timebounds._checks import member, nanoseconds, refuse_on_loop_thread
 from timebounds._settled import Raised
 from timebounds._values import Value
 from timebounds.aio.retry import AsyncCallPort
-from timebounds.attempts import Attempts, give_up
+from timebounds.attempts import Attempts, give_up, too_late
 from timebounds.blocking.retry import CallPort
 from timebounds.bounds.allowance import Overrun, RetryAllowance
-from timebounds.bounds.clock import WALL
+from timebounds.bounds.clock import WALL, not_backwards
 from timebounds.bounds.deadline import Deadline, as_deadline
-from timebounds.errors import DeadlineExceeded
+from timebounds.bounds.expiry import wall_clock
+from timebounds.bounds.retry_budget import RetryBudget
 from timebounds.policies.hints import read_hint
 from timebounds.policies.plan import adrive, drive
 from timebounds.policies.retry_evidence import RetryOutcome
@@ -32,12 +33,15 @@ if TYPE_CHECKING:
     from timebounds._checks import Seconds
     from timebounds.bounds.allowance import Allowance
     from timebounds.bounds.clock import Clock
-    from timebounds.bounds.retry_budget import RetryBudget
     from timebounds.policies.retrying import RetryEvent
 
     Failures = type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], bool | Seconds]
 
 __all__ = ["Retry"]
+
+# By number, so that only who decorates something loads inspect.
+_POSITIONAL = (0, 1)  # POSITIONAL_ONLY, POSITIONAL_OR_KEYWORD
+_VARIADIC = (2, 4)  # VAR_POSITIONAL, VAR_KEYWORD
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -59,7 +63,7 @@ class Retry(Value):
             `effect_marked`.
         allowance: how often, after which backoff; or a shared one.
         per_attempt: seconds that one attempt may have at most; None: all that remains.
-        min_attempt: seconds that an attempt needs; with less than that left none is started.
+        min_attempt: seconds that an attempt needs; with no more than that left none is started.
         overrun: give up at once when the backoff would use up the budget (REFUSE), or wait to
             its end (CAP).
         effect_marked: the function says `attempt.effect_may_begin()` before the first byte
@@ -113,6 +117,10 @@ class Retry(Value):
                 "attempt.effect_may_begin() and pass effect_marked=True"
             )
             raise ValueError(msg)
+        if budget is not None and not isinstance(budget, RetryBudget):
+            msg = f"budget must be a RetryBudget such as RetryBudget.throttle(), not {budget!r:.80}"
+            raise TypeError(msg)
+        wall_clock(wall)
         share = None
         if per_attempt is not None:
             ns = nanoseconds(per_attempt, "per_attempt", positive=True)
@@ -176,12 +184,14 @@ class Retry(Value):
             try:
                 return fn(attempt, *args)
             except Exception as error:  # noqa: BLE001  (the plan decides what is retried)
-                first = (attempt, (deadline._now(), Raised(error)))
+                then = deadline._now()
+                not_backwards(now, then)
+                first = (attempt, (then, Raised(error)))
         run, port = Retrying(self._rules, deadline, key, now), CallPort(fn, args)
         outcome = drive(run.plan(now, first), port, deadline, first[1][0] if first else now)
         first = None
         if outcome is not RetryOutcome.SUCCEEDED:
-            give_up(run, outcome)
+            give_up(run, outcome, deadline, deadline._now())
         value: T = port.value
         return value
 
@@ -197,7 +207,7 @@ class Retry(Value):
         run, port = Retrying(self._rules, deadline, key, now), AsyncCallPort(fn, args)
         outcome = await adrive(run.plan(now), port, deadline, now)
         if outcome is not RetryOutcome.SUCCEEDED:
-            give_up(run, outcome)
+            give_up(run, outcome, deadline, deadline._now())
         value: T = port.value
         return value
 
@@ -212,7 +222,7 @@ class Retry(Value):
         is success. What the last attempt raised comes out of the loop, with a note.
         """
         now = self._begin(deadline, key)
-        return Attempts(Retrying(self._rules, deadline, key, now), deadline, now)
+        return Attempts(self._rules, deadline, key, now, plain=self._plain)
 
     def __call__(self, fn: Callable[P, T]) -> Callable[P, T]:
         """Decorate a function, of either colour, that has a parameter `deadline`.
@@ -222,19 +232,33 @@ class Retry(Value):
         """
         import inspect  # noqa: PLC0415  (only decorated targets pay for it)
 
-        parameters = list(inspect.signature(fn).parameters)
-        needed = ("deadline", "key") if self.effect is Effect.DEDUPLICATED else ("deadline",)
+        label = getattr(fn, "__name__", "fn")
+        if self._rules.effect_marked:
+            msg = (
+                f"{label} sees no attempt, so it can not say attempt.effect_may_begin(): use "
+                "call, acall or attempts with effect_marked=True"
+            )
+            raise TypeError(msg)
+        if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+            msg = f"{label} is a generator: calling it fails never, so nothing would be retried"
+            raise TypeError(msg)
+        parameters = inspect.signature(fn).parameters
+        positional = [each.name for each in parameters.values() if each.kind in _POSITIONAL]
+        needed = ("deadline", "key") if self._keyed else ("deadline",)
         for name in needed:
-            if name not in parameters:
-                label = getattr(fn, "__name__", "fn")
+            if name not in parameters or parameters[name].kind in _VARIADIC:
                 msg = f"{label} must take {name}: write def {label}(..., {', '.join(needed)})"
                 raise TypeError(msg)
-        places = {name: parameters.index(name) for name in needed}
+            if parameters[name].default is not inspect.Parameter.empty:
+                msg = f"{label} must have no default for {name}: it is a fact of each call"
+                raise TypeError(msg)
+        far = len(positional) + 1  # where no positional argument stands
+        places = {n: positional.index(n) if n in positional else far for n in needed}
 
         def replaced(args: tuple[Any, ...], kwargs: dict[str, Any], attempt: Attempt) -> Any:
             """Call with the attempt's own deadline in the place of the shared one."""
             place = places["deadline"]
-            if place < len(args):
+            if place < min(len(args), len(positional)):
                 args = (*args[:place], attempt.deadline, *args[place + 1 :])
             else:
                 kwargs = {**kwargs, "deadline": attempt.deadline}
@@ -243,9 +267,12 @@ class Retry(Value):
         def given(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             if name not in places:
                 return None
-            return args[places[name]] if places[name] < len(args) else kwargs.get(name)
+            place = places[name]
+            standing = place < min(len(args), len(positional))
+            return args[place] if standing else kwargs.get(name)
 
-        if inspect.iscoroutinefunction(fn):
+        call: Any = getattr(fn, "__call__", None)  # noqa: B004  (is it a coroutine function?)
+        if inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(call):
 
             @wraps(fn)
             async def awaiting(*args: Any, **kwargs: Any) -> Any:
@@ -281,7 +308,7 @@ class Retry(Value):
             raise TypeError(msg)
         now = deadline._now()
         if deadline._at - now <= self._rules.min_attempt_ns:
-            raise DeadlineExceeded(f"{deadline._missed('retry', now)}; no attempt was started")
+            raise too_late(deadline, now)
         return now
 
 

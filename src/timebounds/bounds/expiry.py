@@ -74,7 +74,7 @@ class Expiry(Value):
                 "write datetime.now(UTC) or instant.replace(tzinfo=...)"
             )
             raise ValueError(msg)
-        _wall(clock)
+        wall_clock(clock)
         return _make(_in_utc(instant), clock)
 
     def remaining(self) -> float:
@@ -123,7 +123,8 @@ def _in_utc(instant: datetime) -> datetime:
         return _LATEST if instant.year > 1 else _EARLIEST
 
 
-def _wall(clock: Clock[datetime]) -> None:
+def wall_clock(clock: Clock[datetime]) -> None:
+    """Raise TypeError for what is no wall clock."""
     if hasattr(clock, "now_ns") or not callable(getattr(clock, "now", None)):
         msg = (
             f"clock must be a wall clock such as WallClock(), not {clock!r:.80}"
@@ -133,7 +134,7 @@ def _wall(clock: Clock[datetime]) -> None:
 
 
 def _read(clock: Clock[datetime]) -> datetime:
-    _wall(clock)
+    wall_clock(clock)
     now: object = clock.now()
     if not isinstance(now, datetime) or now.utcoffset() is None:
         msg = f"{clock!r}.now() returned {now!r:.80}, not an aware datetime"

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["RetryBudget"]
 
+# Ten tenths are one token, whatever floats say.
+_DUST = 1e-9
+
 
 @final
 class RetryBudget:
@@ -59,12 +62,15 @@ class RetryBudget:
         clock: SteadyClock = MONOTONIC,
     ) -> None:
         self._capacity = number(capacity, "capacity", minimum=0.0)
-        if not callable(cost):
-            number(cost, "cost", minimum=0.0)
+        self._threshold = number(threshold, "threshold", minimum=0.0)
+        price = 0.0 if callable(cost) else number(cost, "cost", minimum=0.0)
         self._cost = cost
+        left = self._capacity - price
+        if left < 0 or not self._capacity or (self._threshold and left <= self._threshold):
+            msg = f"capacity must allow one retry at least: {capacity!r} tokens never do"
+            raise ValueError(msg)
         self._earned = number(earned, "earned", minimum=0.0)
         self._refund = refund
-        self._threshold = number(threshold, "threshold", minimum=0.0)
         self._per_second = number(per_second, "per_second", minimum=0.0)
         self._now = reader(clock)
         self._tokens = self._capacity
@@ -119,10 +125,10 @@ class RetryBudget:
         with self._lock:
             self._bring()
             left = self._tokens - price
-            if left < 0 or (self._threshold and left <= self._threshold):
+            if left < -_DUST or (self._threshold and left <= self._threshold + _DUST):
                 self._refused += 1
                 return None
-            self._tokens = left
+            self._tokens -= price
             return price
 
     def give_back(self, spent: float) -> None:
@@ -143,10 +149,12 @@ class RetryBudget:
         if not self._per_second:
             return
         now = self._now()
-        if self._updated is not None and now > self._updated:
+        if self._updated is None:
+            self._updated = now
+        elif now > self._updated:
             brought = (now - self._updated) / NS * self._per_second
             self._tokens = min(self._capacity, self._tokens + brought)
-        self._updated = now
+            self._updated = now
 
     def __repr__(self) -> str:
         return (

@@ -26,13 +26,13 @@ def read_hint(said: object, wall: Clock[datetime]) -> int | None:
 
     Takes seconds (int, float, timedelta), an aware datetime, or the text of a Retry-After header.
     """
-    if isinstance(said, str):
-        return _read_text(said.strip(" \t"), wall)
-    if isinstance(said, datetime):
-        return None if said.utcoffset() is None else _until(said, wall)
     try:
+        if isinstance(said, str):
+            return _read_text(said.strip(" \t"), wall)
+        if isinstance(said, datetime):
+            return None if said.utcoffset() is None else _until(said, wall)
         return nanoseconds(said, "hint")
-    except (TypeError, ValueError):
+    except Exception:  # noqa: BLE001  (a stranger's word, and a stranger's time zone)
         return None
 
 
@@ -41,10 +41,7 @@ def _read_text(text: str, wall: Clock[datetime]) -> int | None:
         return int(text) * NS if len(text) <= _DIGITS else FAR_NS
     from email.utils import parsedate_to_datetime  # noqa: PLC0415  (few calls ever see a date)
 
-    try:
-        date = parsedate_to_datetime(text)
-    except (TypeError, ValueError, IndexError, OverflowError):
-        return None
+    date = parsedate_to_datetime(text)
     # HTTP dates are in GMT, whether they say so or not.
     return _until(date if date.utcoffset() is not None else date.replace(tzinfo=UTC), wall)
 

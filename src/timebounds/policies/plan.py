@@ -33,7 +33,10 @@ ReportT = TypeVar("ReportT")
 
 @final
 class Pause(Value):
-    """Command: sleep `ns` nanoseconds on the deadline's clock. Its answer is None."""
+    """Command: sleep `ns` nanoseconds on the deadline's clock. Its answer is None.
+
+    With 0 it only looks at the clock, and lets other tasks run.
+    """
 
     __slots__ = ("ns",)
 
@@ -63,6 +66,21 @@ class AsyncPort(Protocol[CommandT_contra, AnswerT_co]):
         ...
 
 
+class _OneTurn:
+    """Lets the loop make one turn; needs none to be imported."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        yield
+
+
+async def pause(deadline: Deadline, command: Pause) -> None:
+    """Carry out a pause in a task."""
+    if command.ns:
+        await deadline.clock.asleep(command.ns / NS)
+    else:
+        await _OneTurn()
+
+
 def drive(
     plan: Plan[CommandT, ReportT], port: Port[CommandT, AnswerT], deadline: Deadline, now: int
 ) -> ReportT:
@@ -80,7 +98,8 @@ def drive(
         answer: AnswerT | None = None
         try:
             if isinstance(command, Pause):
-                deadline.clock.sleep(command.ns / NS)
+                if command.ns:
+                    deadline.clock.sleep(command.ns / NS)
             else:
                 answer = port.perform(command, deadline)
             before, now = now, read()
@@ -110,7 +129,7 @@ async def adrive(
         answer: AnswerT | None = None
         try:
             if isinstance(command, Pause):
-                await deadline.clock.asleep(command.ns / NS)
+                await pause(deadline, command)
             else:
                 answer = await port.perform(command, deadline)
             before, now = now, read()

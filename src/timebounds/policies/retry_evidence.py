@@ -76,9 +76,9 @@ def retry_report(error: BaseException) -> RetryReport | None:
 
 def attach(error: BaseException, report: RetryReport, note: str) -> None:
     """Attach the evidence to the caller's own error, where its class allows that."""
-    error.add_note(note)
-    try:
-        setattr(error, _ATTRIBUTE, report)
-    except AttributeError:
-        # A class with slots: the note still tells.
-        return
+    # Its class may refuse either, frozen ones do: the error itself is what must come through.
+    for put in (lambda: error.add_note(note), lambda: setattr(error, _ATTRIBUTE, report)):
+        try:
+            put()
+        except Exception:  # noqa: BLE001, S112
+            continue

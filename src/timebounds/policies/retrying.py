@@ -57,6 +57,9 @@ class Effect(Enum):
 class Owner(Protocol):
     """Who wants to know how a guarded attempt ended."""
 
+    def enter(self, attempt: Attempt, /) -> None:
+        """Take the beginning of its body, once."""
+
     def settle(self, attempt: Attempt, error: BaseException | None, /) -> bool:
         """Take the end of an attempt; say whether its error is dealt with."""
         ...
@@ -94,9 +97,11 @@ class Attempt:
 
     def __enter__(self) -> Attempt:
         """Begin the body of the attempt."""
-        if getattr(self, "_owner", None) is None:
+        owner = getattr(self, "_owner", None)
+        if owner is None:
             msg = "`with attempt:` belongs, once, into `for attempt in policy.attempts(deadline):`"
             raise RuntimeError(msg)
+        owner.enter(self)
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
@@ -146,6 +151,9 @@ class RetryRules(NamedTuple):
 
 
 Settled = tuple[int, "Returned[Any] | Raised"]
+
+# What a plan yields to learn what time it is.
+_LOOK = Pause(0)
 
 
 @final
@@ -212,16 +220,23 @@ class Retrying:
         """
         try:
             outcome, now = yield from self._attempts(now, first)
+            self._ended = (outcome, now)
+            if outcome is RetryOutcome.SUCCEEDED:
+                if self._rules.budget is not None:
+                    self._rules.budget.succeeded(self._paid)
+            elif self._rules.on_give_up is not None:
+                self._tell(self._rules.on_give_up, len(self._history), now, None, self.report)
+        except BaseException as error:
+            # A hook or a question of the policy went wrong: what it was about is not lost.
+            if error.__context__ is None and error is not self.error:
+                error.__context__ = self.error
+            # Its traceback holds the frames that hold this object: no cycle.
+            self.error = None
+            raise
         finally:
             # Whatever ended the wait before a retry: one that never began costs nothing.
             if self._unpaid is not None and self._rules.budget is not None:
                 self._rules.budget.give_back(self._unpaid)
-        self._ended = (outcome, now)
-        if outcome is RetryOutcome.SUCCEEDED:
-            if self._rules.budget is not None:
-                self._rules.budget.succeeded(self._paid)
-        elif self._rules.on_give_up is not None:
-            self._tell(self._rules.on_give_up, len(self._history), now, None, self.report)
         return outcome
 
     def _attempts(
@@ -229,16 +244,20 @@ class Retrying:
     ) -> Plan[Attempt, tuple[RetryOutcome, int]]:
         rules = self._rules
         number = 1
+        if first is None:
+            now, _ = yield _LOOK
         while self._at - now > rules.min_attempt_ns:
-            began = now
-            self._paid, self._unpaid = self._unpaid, None
             if first is None:
-                attempt = self.attempt(number, now)
                 if rules.on_attempt is not None:
                     self._tell(rules.on_attempt, number, now)
+                    now, _ = yield _LOOK
+                    if self._at - now <= rules.min_attempt_ns:
+                        break
+                began, attempt = now, self.attempt(number, now)
+                self._paid, self._unpaid = self._unpaid, None
                 now, answer = yield attempt
             else:
-                attempt, (now, answer) = first
+                began, (attempt, (now, answer)) = now, first
                 first = None
             self.error = answer.take() if isinstance(answer, Raised) else None
             self.marker = attempt.marker
@@ -249,11 +268,14 @@ class Retrying:
             delay = self._wait_before_next(self.error, attempt, now)
             if isinstance(delay, RetryOutcome):
                 return delay, now
-            if delay:
-                if rules.on_backoff is not None:
-                    self._tell(rules.on_backoff, number, now, delay / NS)
+            if delay and rules.on_backoff is not None:
+                self._tell(rules.on_backoff, number, now, delay / NS)
+            # The policy's questions and hooks take time, and so may the body of a loop.
+            due = now + delay
+            now, _ = yield _LOOK
+            if due > now:
                 before = now
-                now, _ = yield Pause(delay)
+                now, _ = yield Pause(due - now)
                 self._slept += now - before
             number += 1
         return RetryOutcome.DEADLINE, now

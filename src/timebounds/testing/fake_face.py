@@ -185,10 +185,10 @@ class Face(SteadyClock):
         """Record a sleep; return its ns, oversleep included, or raise the scripted failure."""
         ns = nanoseconds(seconds, "seconds")
         self._sleeps.append(ns / NS)
-        scripted = self._scripted.popleft() if self._scripted else 0
-        if isinstance(scripted, BaseException):
-            raise scripted
-        return ns + scripted
+        if self._scripted and isinstance(self._scripted[0], BaseException):
+            # In no local of the frame that its traceback holds.
+            raise self._scripted.popleft()  # type: ignore[misc]  # pyright: ignore[reportGeneralTypeIssues]
+        return ns + (self._scripted.popleft() if self._scripted else 0)  # type: ignore[operator]
 
     def _give_up(self, waiter: Waiter) -> NoReturn:
         others = ", ".join(str(each) for each in self._timeline.waiting() if each is not waiter)
