@@ -6,6 +6,7 @@ text: neither arguments nor payloads end up in logs.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from enum import StrEnum
 from typing import NamedTuple, final
 
@@ -77,8 +78,7 @@ def retry_report(error: BaseException) -> RetryReport | None:
 def attach(error: BaseException, report: RetryReport, note: str) -> None:
     """Attach the evidence to the caller's own error, where its class allows that."""
     # Its class may refuse either, frozen ones do: the error itself is what must come through.
-    for put in (lambda: error.add_note(note), lambda: setattr(error, _ATTRIBUTE, report)):
-        try:
-            put()
-        except Exception:  # noqa: BLE001, S112
-            continue
+    with suppress(Exception):
+        error.add_note(note)
+    with suppress(Exception):
+        setattr(error, _ATTRIBUTE, report)

@@ -6,7 +6,7 @@ import os
 import select
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from timebounds._checks import NS, nanoseconds
 from timebounds.bounds.clock import SteadyClock
@@ -185,10 +185,12 @@ class Face(SteadyClock):
         """Record a sleep; return its ns, oversleep included, or raise the scripted failure."""
         ns = nanoseconds(seconds, "seconds")
         self._sleeps.append(ns / NS)
-        if self._scripted and isinstance(self._scripted[0], BaseException):
-            # In no local of the frame that its traceback holds.
-            raise self._scripted.popleft()  # type: ignore[misc]  # pyright: ignore[reportGeneralTypeIssues]
-        return ns + (self._scripted.popleft() if self._scripted else 0)  # type: ignore[operator]
+        if not self._scripted:
+            return ns
+        if isinstance(self._scripted[0], BaseException):
+            # From no local of the frame that its traceback will hold.
+            raise cast("BaseException", self._scripted.popleft())
+        return ns + cast("int", self._scripted.popleft())
 
     def _give_up(self, waiter: Waiter) -> NoReturn:
         others = ", ".join(str(each) for each in self._timeline.waiting() if each is not waiter)
