@@ -206,6 +206,7 @@ class Attempts:
     def _end(self) -> None:
         """End it for good, whatever comes next."""
         self._over = True
+        self._current = None
         if self._run is not None:
             self._plan.close()
 

@@ -827,3 +827,15 @@ def test_where_asyncio_is_not_loaded_nothing_asks_for_a_loop(clock, monkeypatch)
     monkeypatch.delitem(sys.modules, "asyncio.events")
     assert policy().call(lambda attempt: attempt.number, deadline=clock.deadline(1)) == 1
     assert "asyncio.events" not in sys.modules
+
+
+def test_a_later_attempt_that_is_not_entered_is_told_too(clock):
+    attempts = policy().attempts(clock.deadline(5))
+    with next(attempts):
+        raise Broken
+    assert attempts.report is None
+    next(attempts)
+    assert attempts.report is None
+    with pytest.raises(RuntimeError, match="<Attempt 2> was not entered"):
+        next(attempts)
+    assert list(attempts) == []
