@@ -210,7 +210,8 @@ class BudgetedReceiver:
                 self._port.give_back()
             finally:
                 # The frame in it holds it: a cycle, if it were left.
-                mine.clear()
+                if mine:
+                    mine.clear()
                 self._turn.clear()
 
     def _run(self, target: Target, deadline: Deadline, mine: list[FrameType]) -> bytes:

@@ -98,7 +98,9 @@ class Exactly(Target):
     def look(self) -> int:
         """See how much is missing."""
         chunks = self.chunks
-        held = (length(chunks) if chunks else 0) - self.start
+        # What `length` does, without a call where there is nothing to fold.
+        known = len(chunks)
+        held = (len(chunks[0]) if known == 1 else length(chunks) if known else 0) - self.start
         missing = self.requested - held
         self.ask: int = CHUNK if missing > CHUNK else missing if missing > 0 else 0
         arrived = held - self._seen
@@ -279,8 +281,9 @@ class Inbox:
 
     def begin(self, target: Target) -> None:
         """Begin an operation: it is unfinished until it is settled."""
-        self.notice_end()
         chunks, start, _, _ = self.state
+        if chunks:
+            self.notice_end()
         target.bind(chunks, start)
         self.state = (chunks, start, None if target.keeps_position else target, None)
 

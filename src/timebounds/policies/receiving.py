@@ -263,7 +263,7 @@ def begin(
             "the stream is unknown: call resume(deadline) or discard() first"
         )
         raise Unfinished(msg)
-    if isinstance(wanted, memoryview):
+    if type(wanted) is memoryview:
         return inbox.begin_into(wanted, allowance)
     inbox.begin(wanted)
     return wanted
