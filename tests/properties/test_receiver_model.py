@@ -262,3 +262,11 @@ def test_the_model_rejects_a_receiver_that_breaks_its_law(canary):
     """C: a model that cannot fail proves nothing."""
     with pytest.raises(AssertionError):
         run_state_machine_as_test(canary, settings=GENERATE)
+
+
+@pytest.mark.soak
+def test_the_model_agrees_for_a_long_time():
+    """T1, B1."""
+    run_state_machine_as_test(
+        Model, settings=settings(max_examples=10_000, stateful_step_count=50, deadline=None)
+    )
