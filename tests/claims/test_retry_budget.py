@@ -233,3 +233,36 @@ def test_the_presets_are_those_that_were_published():
     assert budget.tokens == pytest.approx(10.2)
     assert RetryBudget.per_failure().tokens == 500.0
     assert RetryBudget.throttle().tokens == 10.0
+
+
+def test_time_brings_exactly_what_it_should():
+    clock = FakeClock(1000)
+    budget = RetryBudget(10, cost=10, per_second=2, clock=clock)
+    assert budget.spend(Broken()) == 10
+    for tokens in (2.0, 4.0, 6.0):
+        clock.advance(1)
+        assert budget.tokens == tokens
+
+
+def test_without_more_words_a_success_earns_nothing():
+    budget = RetryBudget(10, cost=3)
+    budget.succeeded(budget.spend(Broken()))
+    assert budget.tokens == 7.0
+
+
+@pytest.mark.parametrize("name", ["capacity", "cost", "earned", "threshold", "per_second"])
+def test_a_wrong_number_is_named_first_of_all(name):
+    with pytest.raises(ValueError, match=f"^{name} must be"):
+        RetryBudget(**({"capacity": 1} | {name: -1}))
+    with pytest.raises(ValueError, match="^cost must be"):
+        RetryBudget(1, cost=lambda _: -1).spend(Broken())
+
+
+def test_numbers_below_one_are_numbers():
+    budget = RetryBudget(1, cost=0.25)
+    assert [budget.spend(Broken()) for _ in range(5)] == [0.25] * 4 + [None]
+    assert RetryBudget(1, cost=lambda _: 0.5).spend(Broken()) == 0.5
+    with pytest.raises(ValueError, match="must allow one retry at least"):
+        RetryBudget(6, threshold=5)
+    with pytest.raises(ValueError, match="must allow one retry at least"):
+        RetryBudget.throttle(tokens=0.5)
