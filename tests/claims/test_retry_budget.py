@@ -254,7 +254,7 @@ def test_without_more_words_a_success_earns_nothing():
 def test_a_wrong_number_is_named_first_of_all(name):
     with pytest.raises(ValueError, match=f"^{name} must be"):
         RetryBudget(**({"capacity": 1} | {name: -1}))
-    with pytest.raises(ValueError, match="^cost must be"):
+    with pytest.raises(ValueError, match=r"^cost must be"):
         RetryBudget(1, cost=lambda _: -1).spend(Broken())
 
 
