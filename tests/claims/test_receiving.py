@@ -878,3 +878,11 @@ def test_names_of_the_verbs_in_messages():
         with pytest.raises(IdleTimeout, match=name):
             verb()
         line.receiver.discard()
+
+
+def test_discarding_has_a_report_of_its_own():
+    """R18: every fact of it, by ==."""
+    line = Line(Data(b"a\nBCD"))
+    line.receiver.receive_until(b"\n", 9, far(line))
+    assert line.receiver.discard() == b"BCD"
+    assert line.receiver.report == ("complete", b"BCD", 3, 0, True, False, 0, 0, 0, 0, 0, 0)
