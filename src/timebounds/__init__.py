@@ -19,6 +19,7 @@ from timebounds.bounds.clock import (
 from timebounds.bounds.deadline import Deadline
 from timebounds.bounds.expiry import Expiry
 from timebounds.bounds.retry_budget import RetryBudget
+from timebounds.bounds.stop import Registration, Stop, StopSignal, wait_requested
 from timebounds.errors import (
     BoundReached,
     Busy,
@@ -27,6 +28,7 @@ from timebounds.errors import (
     IdleTimeout,
     LimitExceeded,
     PeerClosed,
+    StopRequested,
     TimeboundsError,
     TooSlow,
     Unfinished,
@@ -75,6 +77,7 @@ __all__ = [
     "ReceiveOutcome",
     "ReceiveReport",
     "Refused",
+    "Registration",
     "Retry",
     "RetryAllowance",
     "RetryBudget",
@@ -85,6 +88,9 @@ __all__ = [
     "SharedAllowance",
     "SocketLike",
     "SteadyClock",
+    "Stop",
+    "StopRequested",
+    "StopSignal",
     "TimeboundsError",
     "TooSlow",
     "Unfinished",
@@ -92,4 +98,5 @@ __all__ = [
     "blocking_allowed",
     "log_retries",
     "retry_report",
+    "wait_requested",
 ]

@@ -16,7 +16,7 @@ import sys
 from datetime import timedelta
 from math import inf, isnan
 from threading import local
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 if TYPE_CHECKING:
     from enum import Enum
@@ -180,6 +180,19 @@ class _Permits(local):
 
 
 _permits = _Permits()
+
+
+def running_loop() -> Any:
+    """Return the event loop that runs on this thread; it has loaded asyncio itself."""
+    return sys.modules["asyncio.events"].get_running_loop()
+
+
+def no_deadline(value: object) -> TypeError:
+    """Return the error for a deadline that is none; it shows the right line."""
+    number = shown(value) if type(value) in (int, float) else "2.0"
+    given = f"{type(value).__name__} {shown(value)}"
+    msg = f"deadline must be a Deadline, not {given}: write Deadline.after({number})"
+    return TypeError(msg)
 
 
 def refuse_on_loop_thread(what: str) -> None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NoReturn, final
 from timebounds._checks import refuse_on_loop_thread
 from timebounds._settled import Raised, Returned
 from timebounds.bounds.clock import not_backwards
-from timebounds.errors import DeadlineExceeded
-from timebounds.policies.plan import Pause, pause
+from timebounds.errors import BoundReached, DeadlineExceeded, StopRequested
+from timebounds.policies.plan import Pause, nap, pause
 from timebounds.policies.retry_evidence import RetryOutcome, RetryReport, attach
 from timebounds.policies.retrying import Attempt, Retrying
 
@@ -27,6 +27,7 @@ _WHY = {
     RetryOutcome.UNSAFE: "an effect may have happened and is unknown, repeating it is not safe",
     RetryOutcome.HINT: "the server's hint is malformed or beyond the budget",
     RetryOutcome.BUDGET: "the retry budget is spent",
+    RetryOutcome.STOPPED: "a stop was requested",
 }
 
 
@@ -82,8 +83,7 @@ class Attempts:
             return self._first(StopIteration)
         try:
             while (command := self._next()) is not None:
-                if command.ns:
-                    self._deadline.clock.sleep(command.ns / 1e9)
+                nap(self._deadline, command)
                 self._send(None)
         except BaseException:
             self._end()
@@ -149,7 +149,9 @@ class Attempts:
             self._not_entered()
         before, self._now = self._now, self._deadline._now()
         not_backwards(before, self._now)
-        if self._deadline._at - self._now <= self._rules.min_attempt_ns:
+        stop = self._deadline._stop
+        left = self._deadline._at - self._now
+        if left <= self._rules.min_attempt_ns or (stop is not None and stop.requested()):
             self._over = True
             raise too_late(self._deadline, self._now)
         self._current = attempt = Attempt(1, self._deadline, self._key, None)
@@ -252,8 +254,10 @@ def give_up(run: Retrying, outcome: RetryOutcome, deadline: Deadline, now: int) 
         del error
 
 
-def too_late(deadline: Deadline, now: int) -> DeadlineExceeded:
+def too_late(deadline: Deadline, now: int) -> BoundReached:
     """Return the error of a call that could not begin."""
+    if deadline._stop is not None and deadline._stop.requested():
+        return StopRequested(f"{deadline._stopped('retry', now)}; no attempt was started")
     if now >= deadline._at:
         return DeadlineExceeded(f"{deadline._missed('retry', now)}; no attempt was started")
     left = (deadline._at - now) / 1e9

@@ -4,7 +4,8 @@
     ├─ BoundReached         you asked to stop here: trying again in the same bound is pointless
     │  ├─ DeadlineExceeded  the shared budget is spent                             (TimeoutError)
     │  ├─ IdleTimeout       the peer was silent too long; budget may remain        (TimeoutError)
-    │  └─ TooSlow           below the minimum rate                                 (TimeoutError)
+    │  ├─ TooSlow           below the minimum rate                                 (TimeoutError)
+    │  └─ StopRequested     someone asked to stop
     ├─ PeerClosed           the peer closed before the message was whole           (EOFError)
     ├─ LimitExceeded        more bytes than the caller allowed                     (ValueError)
     ├─ Busy                 two users of one receiver                              (RuntimeError)
@@ -30,6 +31,7 @@ __all__ = [
     "IdleTimeout",
     "LimitExceeded",
     "PeerClosed",
+    "StopRequested",
     "TimeboundsError",
     "TooSlow",
     "Unfinished",
@@ -68,6 +70,10 @@ class IdleTimeout(BoundReached, TimeoutError):
 
 class TooSlow(BoundReached, TimeoutError):
     """Bytes arrived, but more slowly than the minimum rate that was asked for."""
+
+
+class StopRequested(BoundReached):
+    """Someone asked to stop: the deadline's stop signal was requested."""
 
 
 class PeerClosed(_Evident, EOFError):

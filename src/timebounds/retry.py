@@ -168,7 +168,8 @@ class Retry(Value):
         `key` is the deduplication key of this call, for a DEDUPLICATED target and only there.
 
         Raises:
-            DeadlineExceeded: the deadline had passed before the first attempt.
+            DeadlineExceeded, StopRequested: the deadline had passed, or a stop was requested,
+                before the first attempt.
             Exception: what the last attempt raised, with a note that says why it was the last;
                 `retry_report(error)` has the history.
 
@@ -307,7 +308,10 @@ class Retry(Value):
             )
             raise TypeError(msg)
         now = deadline._now()
-        if deadline._at - now <= self._rules.min_attempt_ns:
+        stop = deadline._stop
+        if deadline._at - now <= self._rules.min_attempt_ns or (
+            stop is not None and stop.requested()
+        ):
             raise too_late(deadline, now)
         return now
 

@@ -21,6 +21,8 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     (
         "bounds",
         "bounds.clock",
+        "bounds.waking",
+        "bounds.os_signals",
         "bounds.stop",
         "bounds.deadline",
         "bounds.expiry",
@@ -114,8 +116,13 @@ class Ban:
 BANS = (
     Ban(("time",), allowed=("bounds.clock",)),
     Ban(("asyncio",), allowed=("aio", "testing"), lazily=("bounds.clock",)),
+    # `select` alone: a stop ends a wait for descriptors, whatever they belong to.
     Ban(
-        ("socket", "select", "ssl"),
+        ("select",),
+        allowed=("bounds.waking", "blocking", "aio.ports", "aio.connection", "testing", "demo"),
+    ),
+    Ban(
+        ("socket", "ssl"),
         allowed=(
             "blocking",
             "aio.ports",

@@ -123,6 +123,7 @@ class BudgetedReceiver:
 
         Raises:
             DeadlineExceeded: the deadline passed, with all bytes there or not.
+            StopRequested: the deadline's stop signal was requested, and not all bytes were there.
             IdleTimeout, TooSlow: the peer was silent too long, or too slow.
             PeerClosed: the stream ended first; what came is in `error.report.data`.
             Unfinished, Busy: an earlier operation is open; another user is inside.
@@ -216,23 +217,23 @@ class BudgetedReceiver:
 
     def _run(self, target: Target, deadline: Deadline, mine: list[FrameType]) -> bytes:
         inbox, rules, port = self._inbox, self._rules, self._port
-        at, clock = deadline._at, deadline._now
+        at, clock, stop = deadline._at, deadline._now, deadline._stop
         try:
             now, first = clock(), None
             # A first read whose answer is there already needs no plan: the same rule judges it.
             if (
                 rules.min_rate is None
-                and judge(target.ask, inbox.eof, now >= at) is None
+                and judge(target.ask, inbox.eof, now >= at, stop) is None
                 and port.read_now(target)
             ):
                 then, arrived = clock(), target.look()
                 if then < now:
                     not_backwards(now, then)
-                if judge(target.ask, not arrived, then >= at) is COMPLETE:
+                if judge(target.ask, not arrived, then >= at, stop) is COMPLETE:
                     return settle_at_once(target, inbox, then - now, arrived)
                 first = (then, arrived)
             mine.append(_getframe(1))  # from here on it may wait
-            plan = receiving(target, inbox, rules, at, now, first)
+            plan = receiving(target, inbox, rules, at, now, first, stop)
             report = drive(plan, port, deadline, first[0] if first else now)
         except BaseException as error:
             inbox.notice_end()

@@ -1,6 +1,7 @@
 """What the ports of sockets share: what a socket looks like, and how long one read may wait.
 
-Rules: a wait ends early only for an answer; when it ends in silence, the deadline's clock agrees.
+Rules: a wait ends early only for an answer, or when the deadline's stop signal was requested, which
+wakes it from any thread; when it ends in silence otherwise, the deadline's clock agrees.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from typing import TYPE_CHECKING, Protocol, final
 
 from timebounds._checks import NS
 from timebounds.bounds.clock import not_backwards
+from timebounds.bounds.waking import Waking
 from timebounds.policies.inbox import Reply, Target
 
 if TYPE_CHECKING:
+    from timebounds.bounds.clock import Poller
     from timebounds.bounds.deadline import Deadline
 
 __all__ = ["SocketLike"]
@@ -81,7 +84,7 @@ class Wait:
         return self._last == self._start
 
     def ready(self, fd: int, events: int) -> bool:
-        """Wait until `fd` is ready for `events`; False when the limit is over first."""
+        """Wait until `fd` is ready for `events`; False when the limit, or a stop, is first."""
         if fd < 0:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF))
         poller = select.poll()
@@ -89,13 +92,24 @@ class Wait:
             # The socket's queue of errors stays ready and has nothing to read: do not spin on it.
             self._deadline.clock.poll(poller, 0.001)
         poller.register(fd, events)
+        stop = self._deadline._stop
+        if stop is None:
+            return self._poll(poller, fd)
+        with Waking(stop) as wake:
+            poller.register(wake, select.POLLIN)
+            return self._poll(poller, fd)
+
+    def _poll(self, poller: Poller, fd: int) -> bool:
         left = self.left()
         while left is None or left > 0:
-            found = self._deadline.clock.poll(poller, None if left is None else left / NS)
-            if found and found[0][1] & select.POLLNVAL:
+            found = dict(self._deadline.clock.poll(poller, None if left is None else left / NS))
+            ready = found.get(fd, 0)
+            if ready & select.POLLNVAL:
                 raise OSError(errno.EBADF, os.strerror(errno.EBADF))
-            if found:
-                self._only_errors = found[0][1] == select.POLLERR
+            if ready:
+                self._only_errors = ready == select.POLLERR
                 return True
+            if found:
+                return False
             left = self.left()
         return False

@@ -1,10 +1,12 @@
 """The deadline: an instant on a steady clock by which an operation must end.
 
-Rules (D1-D8 of the contracts):
+Rules (D1-D9 of the contracts):
 - At or after the instant is expired, everywhere.
 - Nothing widens a deadline: every method that returns one returns an equal or an earlier one.
 - `remaining()` lies in [0, what was asked]: a clock that goes back never lengthens a bound.
 - A deadline keeps the clock it was made with; deadlines of two clocks are never compared.
+- A deadline may carry a stop signal: `check()` then raises the error of whichever is due, the
+  stop first. `expired()` and `remaining()` speak of time only. What shortens a deadline keeps it.
 - The instant means nothing in another process: pickling is refused.
 
 All deadline arithmetic is here. What must not live here: waiting, and the wall clock.
@@ -16,10 +18,11 @@ from math import inf
 from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING, NoReturn, TypeGuard, final
 
-from timebounds._checks import FAR_NS, NS, nanoseconds, shown
+from timebounds._checks import FAR_NS, NS, nanoseconds, no_deadline
 from timebounds._values import Value
 from timebounds.bounds.clock import MONOTONIC, SteadyClock, reader
-from timebounds.errors import ClockError, DeadlineExceeded
+from timebounds.bounds.stop import StopSignal, as_stop, joined
+from timebounds.errors import ClockError, DeadlineExceeded, StopRequested
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,45 +40,59 @@ class Deadline(Value):
     """An instant on a steady clock, together with that clock.
 
     Make one where the budget begins, with `Deadline.after(2.0)`, and hand it down: every step
-    then has what is left of the two seconds. Immutable, hashable, ordered within one clock,
-    safe in any thread or task. It waits for nothing and stops nothing by itself.
+    then has what is left of the two seconds. With `stop`, whoever holds that signal can end the
+    work sooner. Immutable, hashable, ordered within one clock, safe in any thread or task. It
+    waits for nothing and stops nothing by itself.
     """
 
-    __slots__ = ("_asked", "_at", "_clock", "_now")
+    __slots__ = ("_asked", "_at", "_clock", "_now", "_stop")
 
     _clock: SteadyClock
     _at: int
     _asked: float
     _now: Callable[[], int]
+    _stop: StopSignal | None
 
     def __init__(self, *_: object, **__: object) -> None:
         msg = "write Deadline.after(2.0), Deadline.at(instant) or Deadline.never()"
         raise TypeError(msg)
 
     @staticmethod
-    def after(seconds: Seconds, *, clock: SteadyClock = MONOTONIC) -> Deadline:
+    def after(
+        seconds: Seconds, *, clock: SteadyClock = MONOTONIC, stop: StopSignal | None = None
+    ) -> Deadline:
         """Return the deadline `seconds` from now; 0 is already expired. The budget begins here.
 
         Raises ValueError or TypeError for what is no finite duration, before the clock is read.
         """
         ns = nanoseconds(seconds, "seconds")
         now = reader(clock)
-        return _make(min(now() + ns, FAR_NS), _as_seconds(seconds, ns), clock, now)
+        if stop is not None:
+            as_stop(stop)
+        return _make(min(now() + ns, FAR_NS), _as_seconds(seconds, ns), clock, now, stop)
 
     @staticmethod
-    def at(seconds: Seconds, *, clock: SteadyClock = MONOTONIC) -> Deadline:
+    def at(
+        seconds: Seconds, *, clock: SteadyClock = MONOTONIC, stop: StopSignal | None = None
+    ) -> Deadline:
         """Return the deadline at the instant `seconds` of `clock` itself. Reads no clock."""
-        return _make(nanoseconds(seconds, "seconds"), inf, clock, reader(clock))
+        ns = nanoseconds(seconds, "seconds")
+        return _make(ns, inf, clock, reader(clock), None if stop is None else as_stop(stop))
 
     @staticmethod
-    def never(*, clock: SteadyClock = MONOTONIC) -> Deadline:
+    def never(*, clock: SteadyClock = MONOTONIC, stop: StopSignal | None = None) -> Deadline:
         """Return the deadline that never comes. Forever has to be spelled. Reads no clock."""
-        return _make(NEVER_NS, inf, clock, reader(clock))
+        return _make(NEVER_NS, inf, clock, reader(clock), None if stop is None else as_stop(stop))
 
     @property
     def clock(self) -> SteadyClock:
         """The clock on which the instant lies."""
         return self._clock
+
+    @property
+    def stop(self) -> StopSignal | None:
+        """The signal that may end the work sooner; None without one."""
+        return self._stop
 
     def remaining(self) -> float:
         """Read the clock and return the seconds left: 0.0 when expired, inf for never."""
@@ -90,8 +107,13 @@ class Deadline(Value):
         return self._now() >= self._at
 
     def check(self, what: str = "") -> None:
-        """Raise DeadlineExceeded when expired; `what` names the bounded work in the message."""
+        """Raise StopRequested when a stop was requested, else DeadlineExceeded when expired.
+
+        `what` names the bounded work in the message.
+        """
         now = self._now()
+        if self._stop is not None and self._stop.requested():
+            raise StopRequested(self._stopped(what, now))
         if now >= self._at:
             raise DeadlineExceeded(self._missed(what, now))
 
@@ -104,6 +126,7 @@ class Deadline(Value):
 
         Raises:
             DeadlineExceeded: the deadline has passed, so there is nothing to hand out.
+            StopRequested: its stop signal was requested.
         """
         limit = inf
         if seconds is not None:
@@ -119,7 +142,7 @@ class Deadline(Value):
         at = min(self._now() + ns, FAR_NS)
         if self._at <= at:
             return self
-        return _make(at, _as_seconds(seconds, ns), self._clock, self._now)
+        return _make(at, _as_seconds(seconds, ns), self._clock, self._now, self._stop)
 
     def reserving(self, seconds: Seconds) -> Deadline:
         """Return a deadline `seconds` earlier, which keeps that time back for clean-up.
@@ -130,19 +153,32 @@ class Deadline(Value):
         ns = nanoseconds(seconds, "seconds")
         if ns == 0 or self._at == NEVER_NS:
             return self
-        return _make(self._at - ns, max(0.0, self._asked - ns / NS), self._clock, self._now)
+        asked = max(0.0, self._asked - ns / NS)
+        return _make(self._at - ns, asked, self._clock, self._now, self._stop)
 
     def earliest(self, *others: Deadline) -> Deadline:
         """Return the earliest of this and the others, all of one clock. Reads no clock.
 
+        It is ended by the stop signals of all of them.
+
         Raises:
             ClockError: the deadlines belong to different clocks.
         """
-        first = self
+        first, stop = self, self._stop
         for other in others:
             if self._instant_of(as_deadline(other)) < first._at:
                 first = other
-        return first
+            stop = joined(stop, other._stop)
+        return first._stopping(stop)
+
+    def stopping(self, stop: StopSignal) -> Deadline:
+        """Return the same instant, ended by this signal too. Reads no clock."""
+        return self._stopping(joined(self._stop, as_stop(stop)))
+
+    def _stopping(self, stop: StopSignal | None) -> Deadline:
+        if stop is self._stop:
+            return self
+        return _make(self._at, self._asked, self._clock, self._now, stop)
 
     def _instant_of(self, other: Deadline) -> int:
         if other._clock is not self._clock:
@@ -155,6 +191,15 @@ class Deadline(Value):
         which = f"of {self._asked:g} s" if self._asked < inf else f"at {self._at / NS:g} s"
         late = f"missed by {(now - self._at) / NS:g} s" if now > self._at else "reached"
         return f"{what or 'operation'}: the deadline {which} was {late}"
+
+    def _stopped(self, what: str, now: int) -> str:
+        """Return the message of a stop: what was bounded, when it was stopped, and why."""
+        assert self._stop is not None
+        into = ""
+        if self._asked < inf:
+            elapsed = max(0.0, self._asked - (self._at - now) / NS)
+            into = f" {elapsed:g} s into the deadline of {self._asked:g} s"
+        return f"{what or 'operation'}: {self._stop._why()}{into}"
 
     def __lt__(self, other: object) -> bool:
         return self._at < self._instant_of(other) if _is(other) else NotImplemented
@@ -171,10 +216,11 @@ class Deadline(Value):
     def __eq__(self, other: object) -> bool:
         if not _is(other):
             return NotImplemented
-        return self._at == other._at and self._clock is other._clock
+        same = self._at == other._at and self._clock is other._clock
+        return same and self._stop is other._stop
 
     def __hash__(self) -> int:
-        return hash((self._at, id(self._clock)))
+        return hash((self._at, id(self._clock), id(self._stop)))
 
     def __bool__(self) -> NoReturn:
         msg = "a deadline is neither true nor false: write `is None` or `deadline.expired()`"
@@ -208,26 +254,32 @@ def as_deadline(value: object) -> Deadline:
     """Return `value` when it is a deadline, else raise TypeError that shows the right line."""
     if _is(value):
         return value
-    number = shown(value) if type(value) in (int, float) else "2.0"
-    given = f"{type(value).__name__} {shown(value)}"
-    msg = f"deadline must be a Deadline, not {given}: write Deadline.after({number})"
-    raise TypeError(msg)
+    raise no_deadline(value)
 
 
-def _make(at: int, asked: float, clock: SteadyClock, now: Callable[[], int]) -> Deadline:
+def _make(
+    at: int,
+    asked: float,
+    clock: SteadyClock,
+    now: Callable[[], int],
+    stop: StopSignal | None,
+) -> Deadline:
     deadline = object.__new__(Deadline)
     put = object.__setattr__
     put(deadline, "_at", at)
     put(deadline, "_asked", asked)
     put(deadline, "_clock", clock)
     put(deadline, "_now", now)
+    put(deadline, "_stop", stop)
     return deadline
 
 
 def capped(deadline: Deadline, ns: int, asked: float, now: int) -> Deadline:
     """Return the earlier of `deadline` and `ns` from `now`, which was `asked` for in seconds."""
     at = now + ns
-    return deadline if deadline._at <= at else _make(at, asked, deadline._clock, deadline._now)
+    if deadline._at <= at:
+        return deadline
+    return _make(at, asked, deadline._clock, deadline._now, deadline._stop)
 
 
 def _as_seconds(seconds: Seconds, ns: int) -> float:

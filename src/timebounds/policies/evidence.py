@@ -24,6 +24,7 @@ class ReceiveOutcome(StrEnum):
     DEADLINE_EXPIRED = "deadline_expired"
     TOO_SLOW = "too_slow"
     LIMIT_EXCEEDED = "limit_exceeded"
+    STOPPED = "stopped"
 
 
 # A report before anybody has asked for it.

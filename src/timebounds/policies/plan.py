@@ -7,7 +7,8 @@
   goes wrong beyond the answers that a command knows is raised, and ends the plan.
 - A *driver* connects the two. `drive` and `adrive` are the only fork between threads and tasks.
 
-The one command of every conversation is `Pause`, which the deadline's own clock carries out.
+The one command of every conversation is `Pause`, which the deadline's own clock carries out. A stop
+ends it early: the plan looks whether one was requested.
 
 What must not live here: sockets, and what any conversation is about.
 """
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, final
 from timebounds._checks import NS
 from timebounds._values import Value
 from timebounds.bounds.clock import not_backwards
+from timebounds.bounds.waking import wait_in_task, wait_in_thread
 
 if TYPE_CHECKING:
     from timebounds.bounds.deadline import Deadline
@@ -73,12 +75,26 @@ class _OneTurn:
         yield
 
 
+def nap(deadline: Deadline, command: Pause) -> None:
+    """Carry out a pause in a thread."""
+    if command.ns == 0:
+        return
+    stop = deadline._stop
+    if stop is None:
+        deadline.clock.sleep(command.ns / NS)
+    else:
+        wait_in_thread(stop, deadline.within(command.ns / NS))
+
+
 async def pause(deadline: Deadline, command: Pause) -> None:
     """Carry out a pause in a task."""
-    if command.ns:
+    stop = deadline._stop
+    if command.ns == 0:
+        await _OneTurn()
+    elif stop is None:
         await deadline.clock.asleep(command.ns / NS)
     else:
-        await _OneTurn()
+        await wait_in_task(stop, deadline.within(command.ns / NS))
 
 
 def drive(
@@ -98,8 +114,7 @@ def drive(
         answer: AnswerT | None = None
         try:
             if isinstance(command, Pause):
-                if command.ns:
-                    deadline.clock.sleep(command.ns / NS)
+                nap(deadline, command)
             else:
                 answer = port.perform(command, deadline)
             before, now = now, read()

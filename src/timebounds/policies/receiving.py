@@ -6,6 +6,7 @@ Rules (R1-R8, R10, R12, R16 of the contracts):
 - The deadline is looked at before each read and after each read. At or after it the outcome is
   `deadline_expired`, even when the last byte or the end of the stream has just arrived: the bytes
   are kept, and `satisfied` and `eof` tell the rest.
+- Before all that: a requested stop, unless the target is met. It ends a wait, or a backoff, at once.
 - Then: eof > limit_exceeded > complete; after an empty wait deadline_expired > too_slow > idle.
 - The end of the stream is final: never retried, never waited for again.
 - An idle wait may be retried when the allowance grants it. The backoff is slept on the
@@ -29,6 +30,7 @@ from timebounds.errors import (
     IdleTimeout,
     LimitExceeded,
     PeerClosed,
+    StopRequested,
     TooSlow,
     Unfinished,
 )
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from timebounds._checks import Seconds
     from timebounds.bounds.allowance import Allowance
     from timebounds.bounds.deadline import Deadline
+    from timebounds.bounds.stop import StopSignal
     from timebounds.policies.plan import Plan
 
 __all__ = ["MinRate"]
@@ -94,10 +97,12 @@ def receiving(
     at: int,
     now: int,
     first: tuple[int, int] | None = None,
+    stop: StopSignal | None = None,
 ) -> Plan[Target, ReceiveReport]:
     """Receive `target` by the instant `at`, beginning at `now`; settle the inbox; report.
 
     `first`: when a first read that was answered at once had ended, and how many bytes it brought.
+    `stop` may end it sooner.
     """
     idle_ns, min_rate, overrun = rules
     started = now
@@ -106,7 +111,7 @@ def receiving(
         now, received = first
         reads, waited = 1, now - started
         inbox.eof = not received
-    outcome = judge(target.ask, inbox.eof, now >= at)
+    outcome = judge(target.ask, inbox.eof, now >= at, stop)
     while outcome is None:
         left = at - now
         limit = idle_ns if idle_ns < left else left
@@ -122,9 +127,9 @@ def receiving(
         waited += now - before
         arrived = target.look()
         received += arrived
-        if reply is _ANSWER or now >= at:
+        if reply is _ANSWER or now >= at or (stop is not None and stop.requested()):
             inbox.eof = reply is _ANSWER and not arrived
-            outcome = judge(target.ask, inbox.eof, now >= at)
+            outcome = judge(target.ask, inbox.eof, now >= at, stop)
         elif min_rate is not None and min_rate.left_ns(received, waited) <= 0:
             outcome = ReceiveOutcome.TOO_SLOW
         elif idle_ns < NEVER_NS:
@@ -136,17 +141,22 @@ def receiving(
                 before = now
                 now, _ = yield Pause(backoff)
                 slept += now - before
-            if now >= at:
-                outcome = _EXPIRED
-            else:
-                retries += 1
+            outcome = judge(target.ask, eof=False, late=now >= at, stop=stop)
+            retries += outcome is None
     return _settle(
         target, inbox, outcome, received, reads, retries, now - started, waited, slept, now - at
     )
 
 
-def judge(ask: int, eof: bool, late: bool) -> ReceiveOutcome | None:  # noqa: FBT001
+def judge(
+    ask: int,
+    eof: bool,  # noqa: FBT001
+    late: bool,  # noqa: FBT001
+    stop: StopSignal | None,
+) -> ReceiveOutcome | None:
     """Return the outcome that the facts call for, or None to go on reading."""
+    if stop is not None and ask and stop.requested():
+        return ReceiveOutcome.STOPPED
     if late:
         return _EXPIRED
     if ask == 0:
@@ -295,6 +305,9 @@ def conclude(
     if outcome is _EXPIRED:
         ended = deadline._missed(str(target), deadline._at + report.overshoot_ns)
         raise DeadlineExceeded(f"{ended}; {kept}", report=report)
+    if outcome is ReceiveOutcome.STOPPED:
+        ended = deadline._stopped(str(target), deadline._now())
+        raise StopRequested(f"{ended}; {kept}", report=report)
     if outcome is ReceiveOutcome.IDLE_TIMEOUT:
         silent = f"the peer was silent for {rules.idle_ns / NS:g} s"
         raise IdleTimeout(f"{target}: {silent}; {kept}", report=report)

@@ -34,6 +34,8 @@ class RetryOutcome(StrEnum):
     """The server asked for a longer wait than the budget holds, or its hint was malformed."""
     BUDGET = "budget"
     """The retry budget of the destination is spent."""
+    STOPPED = "stopped"
+    """The deadline's stop signal was requested."""
 
 
 class AttemptRecord(NamedTuple):

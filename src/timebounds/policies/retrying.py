@@ -8,6 +8,7 @@ Rules (A1-A8 of the contracts):
 - A failure is retried when the policy says so, the effect allows it, the allowance grants it, and
   the wait before it leaves time for it; in this order, and the first no is the reason.
 - The server's hint is a floor for the wait, and never reaches beyond the budget.
+- A requested stop ends the wait and the call; it is the first reason of all.
 - A wait that would use up the budget is not begun (`Overrun.REFUSE`), or cut to it (`Overrun.CAP`).
 
 What must not live here: calling functions, sleeping, clocks.
@@ -246,12 +247,12 @@ class Retrying:
         number = 1
         if first is None:
             now, _ = yield _LOOK
-        while self._at - now > rules.min_attempt_ns:
+        while not self._stopped() and self._at - now > rules.min_attempt_ns:
             if first is None:
                 if rules.on_attempt is not None:
                     self._tell(rules.on_attempt, number, now)
                     now, _ = yield _LOOK
-                    if self._at - now <= rules.min_attempt_ns:
+                    if self._stopped() or self._at - now <= rules.min_attempt_ns:
                         break
                 began, attempt = now, self.attempt(number, now)
                 self._paid, self._unpaid = self._unpaid, None
@@ -278,11 +279,17 @@ class Retrying:
                 now, _ = yield Pause(due - now)
                 self._slept += now - before
             number += 1
-        return RetryOutcome.DEADLINE, now
+        return RetryOutcome.STOPPED if self._stopped() else RetryOutcome.DEADLINE, now
+
+    def _stopped(self) -> bool:
+        stop = self._deadline._stop
+        return stop is not None and stop.requested()
 
     def _wait_before_next(self, error: Exception, attempt: Attempt, now: int) -> int | RetryOutcome:
         """Return the backoff in ns before the next attempt, or the reason why there is none."""
         rules = self._rules
+        if self._stopped():
+            return RetryOutcome.STOPPED
         # An attempt that could just not finish is not worth a wait.
         left = self._at - now - rules.min_attempt_ns
         if left <= 0:

@@ -1,0 +1,343 @@
+"""The stop signal: a one-way, cooperative request to end work early.
+
+Rules (T1-T6 of the contracts):
+- Three facts that are never inferred from one another: requested (somebody asked), observed (the
+  one who obeys has seen it), committed (the point of no return was passed first). Each has its
+  time. Whether the work has returned, only its owner can say.
+- One verdict: `request` and `commit` are a compare-and-set, and exactly one of them wins.
+- No lock anywhere. The verdict is one `dict.setdefault`, a callback is taken by one `dict.pop`;
+  both are one step for threads, signal handlers and finalisers alike, so whoever interrupts a
+  method finds either all of it or nothing.
+- Who registers stores first and looks afterwards; who requests sets the verdict first and looks
+  afterwards. So one of the two sees the other, and the `pop` lets only one run the callback.
+- A signal looks up to those above it; they know those below only while these have a callback.
+
+What must not live here: asyncio (a task's wait borrows the running loop), sockets.
+"""
+
+from __future__ import annotations
+
+import threading
+from enum import Enum
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, final
+
+from timebounds._checks import NS, shown
+from timebounds.bounds.clock import MONOTONIC, SteadyClock, reader
+from timebounds.bounds.os_signals import SignalHandlers
+from timebounds.bounds.waking import wait_in_task, wait_in_thread
+from timebounds.errors import StopRequested
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from timebounds.bounds.waking import Bound, Waker
+
+__all__ = ["Registration", "Stop", "StopSignal", "wait_requested"]
+
+
+@final
+class Stop(Enum):
+    """How a request was received."""
+
+    ACCEPTED = "accepted"
+    """It is the first one, and its reason counts."""
+    ALREADY = "already"
+    """An earlier one is in force."""
+    TOO_LATE = "too_late"
+    """The point of no return had been passed: nothing will be stopped."""
+
+
+class _Requested(NamedTuple):
+    reason: str
+    at: int
+
+
+class _Committed(NamedTuple):
+    at: int
+
+
+@final
+class StopSignal:
+    """A one-way request to stop, safe in any thread, task, signal handler and finaliser.
+
+    Hand it down inside a deadline, `Deadline.after(2.0, stop=signal)`: every wait that is bounded
+    by it then ends at once when somebody calls `request`. It interrupts no code by itself.
+
+    Args:
+        clock: where the times of its facts are read. Waits follow the deadline's clock.
+    """
+
+    __slots__ = (
+        "__weakref__", "_above", "_callbacks", "_clock", "_facts", "_later", "_now", "_waker",
+    )  # fmt: skip
+
+    _facts: dict[str, Any]
+    _callbacks: dict[Registration, Callable[[], object] | None]
+    _above: tuple[StopSignal, ...]
+
+    def __init__(self, *, clock: SteadyClock = MONOTONIC) -> None:
+        self._begin(clock, ())
+
+    def _begin(self, clock: SteadyClock, above: tuple[StopSignal, ...]) -> None:
+        self._clock = clock
+        self._now = reader(clock)
+        self._above = above
+        self._facts = {}
+        self._callbacks = {}
+        # One byte for each: appending one is a single step, and adding 1 is not.
+        self._later = bytearray()
+        self._waker: dict[int, Waker] = {}
+
+    def request(self, reason: str = "") -> Stop:
+        """Ask to stop; say how that was received. Blocks on nothing but its callbacks.
+
+        The first reason wins. What a callback raises goes to `threading.excepthook`, and the others
+        run all the same.
+        """
+        if not isinstance(reason, str):
+            msg = f"reason must be a str such as 'shutdown', not {shown(reason)}"
+            raise TypeError(msg)
+        return self._request(_Requested(reason, self._now()))
+
+    def requested(self) -> bool:
+        """Say whether a stop was requested; the first True is noted as observed.
+
+        False when the work had committed first.
+        """
+        facts = self._facts
+        if not facts and not (self._above and self._pull()):
+            return False
+        if type(facts["verdict"]) is _Committed:
+            return False
+        if "observed" not in facts:
+            facts.setdefault("observed", self._now())
+        return True
+
+    def check(self, what: str = "") -> None:
+        """Raise StopRequested when a stop was requested; `what` names the work in the message."""
+        if self.requested():
+            raise StopRequested(f"{what or 'operation'}: {self._why()}")
+
+    def commit(self) -> None:
+        """Pass the point of no return: from here on a stop comes too late.
+
+        Raises:
+            StopRequested: the stop came first. Skip the effect.
+        """
+        if not self._facts and self._above:
+            self._pull()
+        if type(self._facts.setdefault("verdict", _Committed(self._now()))) is _Requested:
+            self.check("commit")
+        # Nobody will be called any more.
+        for each in list(self._callbacks):
+            each.remove()
+
+    def wait(self, deadline: Bound) -> bool:
+        """Block until a stop is requested (True) or `deadline` passes (False), on its clock.
+
+        Raises:
+            StopRequested: the deadline's own signal, where that is another one, was requested.
+
+        For threads without a running event loop; tasks await `wait_requested`.
+        """
+        return wait_in_thread(self, deadline)
+
+    def on_request(self, fn: Callable[[], object]) -> Registration:
+        """Call `fn()` once when a stop is requested, in the thread that asks; at once if it was.
+
+        It runs at most once and outside all locks, should be short, and may run in a signal
+        handler. What it raises goes to `threading.excepthook`.
+        """
+        if not callable(fn):
+            msg = f"fn must be a function without arguments, not {shown(fn)}"
+            raise TypeError(msg)
+        registration = Registration(self)
+        self._callbacks[registration] = fn
+        for each in self._above:
+            each._callbacks[registration] = None
+        if self._asked():
+            registration._run()
+        return registration
+
+    def child(self) -> StopSignal:
+        """Return a signal that is requested whenever this one is, and by itself.
+
+        It costs this one nothing unless it has callbacks or somebody waits on it.
+        """
+        return below(self._clock, self)
+
+    @staticmethod
+    def on_signals(*signals: int) -> SignalHandlers[StopSignal]:
+        """Return a context manager that gives a signal requested by `signals`, such as SIGTERM.
+
+        Its second delivery does what the system, or the handler of before, would have done at the
+        first: on SIGINT it raises KeyboardInterrupt. The old handlers are restored at the end.
+        For the main thread.
+        """
+        stop = StopSignal()
+        return SignalHandlers(signals, stop, lambda name: stop.request(name) is Stop.ACCEPTED)
+
+    @property
+    def reason(self) -> str | None:
+        """The reason of the first request; None without one. Observes nothing."""
+        verdict = self._facts["verdict"] if self._asked() else None
+        return verdict.reason if type(verdict) is _Requested else None
+
+    @property
+    def requested_at(self) -> float | None:
+        """The instant of the first request on its clock, or None. Observes nothing."""
+        verdict = self._facts["verdict"] if self._asked() else None
+        return verdict.at / NS if type(verdict) is _Requested else None
+
+    @property
+    def observed_at(self) -> float | None:
+        """The instant of the first look that saw the request, or None."""
+        at = self._facts.get("observed")
+        return None if at is None else at / NS
+
+    @property
+    def committed_at(self) -> float | None:
+        """The instant of the commit, or None."""
+        verdict = self._facts.get("verdict")
+        return verdict.at / NS if type(verdict) is _Committed else None
+
+    @property
+    def later(self) -> int:
+        """How many requests came after the first."""
+        return len(self._later)
+
+    def _why(self) -> str:
+        reason = self.reason
+        return f"stopped ({reason})" if reason else "stopped"
+
+    def _asked(self) -> bool:
+        """Say whether a stop is in force, without observing it."""
+        if not self._facts and not (self._above and self._pull()):
+            return False
+        return type(self._facts["verdict"]) is _Requested
+
+    def _pull(self) -> bool:
+        """Look up: adopt the request of one above. Say whether there is a verdict now."""
+        for each in self._above:
+            verdict = each._facts.get("verdict")
+            if type(verdict) is _Requested:
+                if each._clock is not self._clock:
+                    verdict = _Requested(verdict.reason, self._now())
+                self._facts.setdefault("verdict", verdict)
+                return True
+        return bool(self._facts)
+
+    def _request(self, mine: _Requested) -> Stop:
+        if not self._facts and self._above:
+            self._pull()
+        first = self._facts.setdefault("verdict", mine)
+        if type(first) is _Committed:
+            return Stop.TOO_LATE
+        if first is not mine:
+            self._later.append(0)
+        # Also on a later request: the first may have been interrupted among its callbacks.
+        for each in list(self._callbacks):
+            each._run()
+        return Stop.ACCEPTED if first is mine else Stop.ALREADY
+
+    def __copy__(self) -> StopSignal:
+        return self
+
+    def __deepcopy__(self, memo: object) -> StopSignal:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        msg = "a StopSignal means nothing in another process: send the request there"
+        raise TypeError(msg)
+
+    def __repr__(self) -> str:
+        if self.committed_at is not None:
+            return "<StopSignal committed>"
+        return f"<StopSignal {self._why()}>" if self._asked() else "<StopSignal>"
+
+
+def below(clock: SteadyClock, *above: StopSignal) -> StopSignal:
+    """Return a new signal that is requested whenever one of those above it is."""
+    signal = object.__new__(StopSignal)
+    # Each once, with all that stand above them in turn: looking up needs no walk then.
+    signal._begin(clock, tuple({all_: None for one in above for all_ in (one, *one._above)}))
+    return signal
+
+
+def joined(one: StopSignal | None, other: StopSignal | None) -> StopSignal | None:
+    """Return a signal that is requested when either is."""
+    if one is None or other is None:
+        return one or other
+    if other is one or other in one._above:
+        return one
+    return other if one in other._above else below(one._clock, one, other)
+
+
+def as_stop(value: object) -> StopSignal:
+    """Return `value` when it is a stop signal, else raise TypeError that shows the right line."""
+    if type(value) is not StopSignal:
+        msg = f"stop must be a StopSignal, not {type(value).__name__} {shown(value)}"
+        raise TypeError(f"{msg}: write StopSignal()")
+    return value
+
+
+@final
+class Registration:
+    """A callback that was registered with `on_request`."""
+
+    __slots__ = ("_over", "_signal")
+
+    def __init__(self, signal: StopSignal) -> None:
+        self._signal = signal
+        self._over = False
+
+    def remove(self) -> bool:
+        """Take the callback away. Never blocks.
+
+        Returns False while it is running: what it uses must not be freed yet. True means that it
+        is not running and never will.
+        """
+        mine = self._signal._callbacks.pop(self, None) is not None
+        for each in self._signal._above:
+            each._callbacks.pop(self, None)
+        return mine or self._over
+
+    def _run(self) -> None:
+        """Run it, once, unless it was removed or its signal committed first."""
+        signal = self._signal
+        asked = signal._asked()
+        for each in signal._above:
+            each._callbacks.pop(self, None)
+        if not asked:
+            return
+        try:
+            try:
+                fn = signal._callbacks.pop(self, None)
+                if fn is not None:
+                    fn()
+            except Exception as error:  # noqa: BLE001  (the others have to run)
+                _report(error)
+            finally:
+                self._over = True
+        finally:
+            # Said twice: an interrupt may come in the middle of the clean-up.
+            self._over = True
+
+
+def _report(error: Exception) -> None:
+    """Hand an error that nobody can catch to the hook that is there for such."""
+    thread = threading.current_thread()
+    hooked = threading.ExceptHookArgs((type(error), error, error.__traceback__, thread))
+    threading.excepthook(hooked)
+
+
+async def wait_requested(stop: StopSignal, deadline: Bound) -> bool:
+    """Wait, in a task, until a stop is requested (True) or `deadline` passes (False).
+
+    The loop is woken from whatever thread asks. A cancel ends the wait at once. It waits on the
+    deadline's clock.
+
+    Raises:
+        StopRequested: the deadline's own signal, where that is another one, was requested.
+    """
+    return await wait_in_task(as_stop(stop), deadline)
