@@ -1,5 +1,7 @@
 """timebounds: one deadline for a whole operation, and clocks that tests move by hand."""
 
+from typing import TYPE_CHECKING, Any
+
 from timebounds._checks import blocking_allowed
 from timebounds.attempts import Attempts
 from timebounds.blocking.receiver import BudgetedReceiver
@@ -32,6 +34,7 @@ from timebounds.errors import (
     TimeboundsError,
     TooSlow,
     Unfinished,
+    WorkerStuck,
 )
 from timebounds.policies.evidence import ReceiveOutcome, ReceiveReport
 from timebounds.policies.receiving import MinRate
@@ -44,6 +47,13 @@ from timebounds.policies.retry_evidence import (
 from timebounds.policies.retry_hooks import RetryHooks, log_retries
 from timebounds.policies.retrying import Attempt, Effect, RetryEvent
 from timebounds.retry import Retry
+
+if TYPE_CHECKING:
+    from timebounds.aio.handle import OffloadHandle
+    from timebounds.aio.offload import ShieldedOffload, offload, offload_job
+    from timebounds.aio.releases import kill_process, request_stop, shut_peer, shut_reading
+    from timebounds.bounds.errand import Job, Stuck, stuck
+    from timebounds.policies.offload_evidence import OffloadOutcome, OffloadReport, offload_report
 
 __version__ = "0.1.0"
 
@@ -67,9 +77,13 @@ __all__ = [
     "Granted",
     "IdleTimeout",
     "Jitter",
+    "Job",
     "LimitExceeded",
     "MinRate",
     "MonotonicClock",
+    "OffloadHandle",
+    "OffloadOutcome",
+    "OffloadReport",
     "Overrun",
     "PeerClosed",
     "Poller",
@@ -86,17 +100,61 @@ __all__ = [
     "RetryOutcome",
     "RetryReport",
     "SharedAllowance",
+    "ShieldedOffload",
     "SocketLike",
     "SteadyClock",
     "Stop",
     "StopRequested",
     "StopSignal",
+    "Stuck",
     "TimeboundsError",
     "TooSlow",
     "Unfinished",
     "WallClock",
+    "WorkerStuck",
     "blocking_allowed",
+    "kill_process",
     "log_retries",
+    "offload",
+    "offload_job",
+    "offload_report",
+    "request_stop",
     "retry_report",
+    "shut_peer",
+    "shut_reading",
+    "stuck",
     "wait_requested",
 ]
+
+# What needs asyncio or threads is loaded when it is asked for: the rest does not pay for it.
+_LATER = {
+    "Job": "bounds.errand",
+    "OffloadHandle": "aio.handle",
+    "OffloadOutcome": "policies.offload_evidence",
+    "OffloadReport": "policies.offload_evidence",
+    "ShieldedOffload": "aio.offload",
+    "Stuck": "bounds.errand",
+    "kill_process": "aio.releases",
+    "offload": "aio.offload",
+    "offload_job": "aio.offload",
+    "offload_report": "policies.offload_evidence",
+    "request_stop": "aio.releases",
+    "shut_peer": "aio.releases",
+    "shut_reading": "aio.releases",
+    "stuck": "bounds.errand",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+    from importlib import import_module  # noqa: PLC0415  (at the first use of such a name)
+
+    value = getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER})

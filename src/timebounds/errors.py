@@ -10,6 +10,7 @@
     ├─ LimitExceeded        more bytes than the caller allowed                     (ValueError)
     ├─ Busy                 two users of one receiver                              (RuntimeError)
     ├─ Unfinished           the stream position is unknown                         (RuntimeError)
+    ├─ WorkerStuck          its grace is over and a function is still inside       (RuntimeError)
     └─ ClockError           a clock went back, gave no number, or two were mixed   (RuntimeError)
 
 A caller's own mistake is a plain `ValueError`, `TypeError` or `RuntimeError`, raised at the call.
@@ -35,6 +36,7 @@ __all__ = [
     "TimeboundsError",
     "TooSlow",
     "Unfinished",
+    "WorkerStuck",
 ]
 
 
@@ -93,6 +95,13 @@ class Busy(TimeboundsError, RuntimeError):
 
 class Unfinished(TimeboundsError, RuntimeError):
     """The position in the stream is unknown: resume the unfinished operation or discard it."""
+
+
+class WorkerStuck(TimeboundsError, RuntimeError):
+    """Work was asked to stop, its grace is over, and its function has not returned.
+
+    Its resources are closed by its thread, when that returns.
+    """
 
 
 class ClockError(TimeboundsError, RuntimeError):

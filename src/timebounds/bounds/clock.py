@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, final
 
-from timebounds._checks import NS, nanoseconds
+from timebounds._checks import NS, nanoseconds, running_loop
 from timebounds.errors import ClockError
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MONOTONIC",
     "WALL",
+    "Alarm",
     "BootClock",
     "Clock",
     "MonotonicClock",
@@ -56,6 +57,14 @@ class Poller(Protocol):
 
     def poll(self, timeout: float | None = None, /) -> list[tuple[int, int]]:
         """Wait at most `timeout` milliseconds; return (descriptor, events) pairs."""
+        ...
+
+
+class Alarm(Protocol):
+    """What `SteadyClock.alarm` returns."""
+
+    def cancel(self) -> object:
+        """Call it off, if it has not gone off."""
         ...
 
 
@@ -141,6 +150,13 @@ class SteadyClock(Clock[float], Protocol):
         limit = None if seconds is None else nanoseconds(seconds, "seconds")
         return bool(await _await(self, limit, once))
 
+    def alarm(self, seconds: float, wake: Callable[[], object]) -> Alarm:
+        """Call `wake()` in this thread's event loop when `seconds` of this clock have passed.
+
+        Never before; at most once. Returns what calls it off. For tasks.
+        """
+        return _LoopAlarm(self, nanoseconds(seconds, "seconds"), wake)
+
 
 class _Slices:
     """The arithmetic of one wait: how long the next slice is, and when all is over."""
@@ -187,6 +203,32 @@ async def _await(clock: SteadyClock, limit_ns: int | None, once: Callable[[float
             return got
         longest = slices.next()
     return None
+
+
+@final
+class _LoopAlarm:
+    """An alarm by the timers of the running loop, which looks at the clock before it goes off."""
+
+    __slots__ = ("_at", "_handle", "_longest", "_loop", "_read", "_wake")
+
+    def __init__(self, clock: SteadyClock, ns: int, wake: Callable[[], object]) -> None:
+        self._read = reader(clock)
+        self._at = self._read() + ns
+        self._wake = wake
+        self._loop = running_loop()
+        self._longest = NS if isinstance(clock, BootClock) else _DAY_NS
+        self._handle = self._loop.call_later(min(ns, self._longest) / NS, self._look)
+
+    def _look(self) -> None:
+        left = self._at - self._read()
+        if left > 0:
+            self._handle = self._loop.call_later(min(left, self._longest) / NS, self._look)
+        else:
+            self._wake()
+
+    def cancel(self) -> None:
+        """Call it off."""
+        self._handle.cancel()
 
 
 @final

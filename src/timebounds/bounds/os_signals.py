@@ -21,13 +21,14 @@ T = TypeVar("T")
 class SignalHandlers(Generic[T]):
     """What `StopSignal.on_signals` returns: handlers that are installed for a block."""
 
-    def __init__(self, signals: tuple[int, ...], stop: T, first: Callable[[str], bool]) -> None:
+    def __init__(self, signals: tuple[int, ...], stop: T, ask: Callable[[str], object]) -> None:
         if not signals:
             msg = "signals must not be empty: write StopSignal.on_signals(signal.SIGTERM)"
             raise ValueError(msg)
         self._signals = signals
         self._stop = stop
-        self._first = first
+        self._ask = ask
+        self._delivered = False
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> T:
@@ -56,7 +57,11 @@ class SignalHandlers(Generic[T]):
     def _handle(self, number: int, frame: FrameType | None) -> None:
         import signal  # noqa: PLC0415  (loaded already)
 
-        if self._first(signal.Signals(number).name):
+        first, self._delivered = not self._delivered, True
+        # Most real-time signals have no name.
+        named = number in set(signal.Signals)
+        self._ask(signal.Signals(number).name if named else f"signal {number}")
+        if first:
             return
         before = self._before.get(number)
         if callable(before):

@@ -10,21 +10,22 @@ Rules (T1-T6 of the contracts):
   method finds either all of it or nothing.
 - Who registers stores first and looks afterwards; who requests sets the verdict first and looks
   afterwards. So one of the two sees the other, and the `pop` lets only one run the callback.
-- A signal looks up to those above it; they know those below only while these have a callback.
+- A signal looks up to those directly above it, which do the same: one that has committed shields
+  those below it. They are known above only while they have a callback.
 
 What must not live here: asyncio (a task's wait borrows the running loop), sockets.
 """
 
 from __future__ import annotations
 
-import threading
+from contextlib import suppress
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, final
 
 from timebounds._checks import NS, shown
 from timebounds.bounds.clock import MONOTONIC, SteadyClock, reader
 from timebounds.bounds.os_signals import SignalHandlers
-from timebounds.bounds.waking import wait_in_task, wait_in_thread
+from timebounds.bounds.waking import unhandled, wait_in_task, wait_in_thread
 from timebounds.errors import StopRequested
 
 if TYPE_CHECKING:
@@ -68,20 +69,24 @@ class StopSignal:
     """
 
     __slots__ = (
-        "__weakref__", "_above", "_callbacks", "_clock", "_facts", "_later", "_now", "_waker",
+        "__weakref__", "_above", "_callbacks", "_clock", "_facts", "_later", "_now", "_parents",
+        "_waker",
     )  # fmt: skip
 
     _facts: dict[str, Any]
     _callbacks: dict[Registration, Callable[[], object] | None]
+    _parents: tuple[StopSignal, ...]
     _above: tuple[StopSignal, ...]
 
     def __init__(self, *, clock: SteadyClock = MONOTONIC) -> None:
         self._begin(clock, ())
 
-    def _begin(self, clock: SteadyClock, above: tuple[StopSignal, ...]) -> None:
+    def _begin(self, clock: SteadyClock, parents: tuple[StopSignal, ...]) -> None:
         self._clock = clock
         self._now = reader(clock)
-        self._above = above
+        self._parents = parents
+        # Each once, with all that stand above them in turn: these call our callbacks.
+        self._above = tuple({each: None for one in parents for each in (one, *one._above)})
         self._facts = {}
         self._callbacks = {}
         # One byte for each: appending one is a single step, and adding 1 is not.
@@ -105,7 +110,7 @@ class StopSignal:
         False when the work had committed first.
         """
         facts = self._facts
-        if not facts and not (self._above and self._pull()):
+        if not facts and not (self._parents and self._pull()):
             return False
         if type(facts["verdict"]) is _Committed:
             return False
@@ -124,8 +129,7 @@ class StopSignal:
         Raises:
             StopRequested: the stop came first. Skip the effect.
         """
-        if not self._facts and self._above:
-            self._pull()
+        self._asked()
         if type(self._facts.setdefault("verdict", _Committed(self._now()))) is _Requested:
             self.check("commit")
         # Nobody will be called any more.
@@ -157,6 +161,8 @@ class StopSignal:
             each._callbacks[registration] = None
         if self._asked():
             registration._run()
+        elif self._facts:  # committed: nobody will call it
+            registration.remove()
         return registration
 
     def child(self) -> StopSignal:
@@ -175,7 +181,7 @@ class StopSignal:
         For the main thread.
         """
         stop = StopSignal()
-        return SignalHandlers(signals, stop, lambda name: stop.request(name) is Stop.ACCEPTED)
+        return SignalHandlers(signals, stop, stop.request)
 
     @property
     def reason(self) -> str | None:
@@ -210,26 +216,32 @@ class StopSignal:
         reason = self.reason
         return f"stopped ({reason})" if reason else "stopped"
 
+    def _instants(self) -> tuple[int | None, int | None, int | None]:
+        """Return when it was requested, observed and committed, in ns."""
+        verdict = self._facts["verdict"] if self._facts or (self._above and self._pull()) else None
+        at = None if verdict is None else verdict.at
+        committed = type(verdict) is _Committed
+        observed = self._facts.get("observed")
+        return (None, None, at) if committed else (at, observed, None)
+
     def _asked(self) -> bool:
         """Say whether a stop is in force, without observing it."""
-        if not self._facts and not (self._above and self._pull()):
+        if not self._facts and not (self._parents and self._pull()):
             return False
         return type(self._facts["verdict"]) is _Requested
 
     def _pull(self) -> bool:
         """Look up: adopt the request of one above. Say whether there is a verdict now."""
-        for each in self._above:
-            verdict = each._facts.get("verdict")
-            if type(verdict) is _Requested:
-                if each._clock is not self._clock:
-                    verdict = _Requested(verdict.reason, self._now())
-                self._facts.setdefault("verdict", verdict)
+        for each in self._parents:
+            if each._asked():
+                first, same = each._facts["verdict"], each._clock is self._clock
+                mine = first if same else _Requested(first.reason, self._now())
+                self._facts.setdefault("verdict", mine)
                 return True
         return bool(self._facts)
 
     def _request(self, mine: _Requested) -> Stop:
-        if not self._facts and self._above:
-            self._pull()
+        self._asked()
         first = self._facts.setdefault("verdict", mine)
         if type(first) is _Committed:
             return Stop.TOO_LATE
@@ -256,11 +268,10 @@ class StopSignal:
         return f"<StopSignal {self._why()}>" if self._asked() else "<StopSignal>"
 
 
-def below(clock: SteadyClock, *above: StopSignal) -> StopSignal:
-    """Return a new signal that is requested whenever one of those above it is."""
+def below(clock: SteadyClock, *parents: StopSignal) -> StopSignal:
+    """Return a new signal that is requested whenever one of its parents is."""
     signal = object.__new__(StopSignal)
-    # Each once, with all that stand above them in turn: looking up needs no walk then.
-    signal._begin(clock, tuple({all_: None for one in above for all_ in (one, *one._above)}))
+    signal._begin(clock, parents)
     return signal
 
 
@@ -297,38 +308,34 @@ class Registration:
         Returns False while it is running: what it uses must not be freed yet. True means that it
         is not running and never will.
         """
-        mine = self._signal._callbacks.pop(self, None) is not None
-        for each in self._signal._above:
-            each._callbacks.pop(self, None)
-        return mine or self._over
+        self._end(run=False)
+        return self._over
 
     def _run(self) -> None:
         """Run it, once, unless it was removed or its signal committed first."""
+        if self._signal._asked():
+            self._end(run=True)
+
+    def _end(self, *, run: bool) -> None:
+        """Take it away, and run it or not; of many at a time one has it, and ends it."""
         signal = self._signal
-        asked = signal._asked()
-        for each in signal._above:
-            each._callbacks.pop(self, None)
-        if not asked:
-            return
+        taken: list[Any] = []
         try:
             try:
-                fn = signal._callbacks.pop(self, None)
-                if fn is not None:
-                    fn()
+                # A chain that is all C: an interrupt finds it at one place or at the other.
+                with suppress(KeyError):
+                    taken.extend(map(signal._callbacks.pop, (self,)))
+                for each in signal._above:
+                    each._callbacks.pop(self, None)
+                if run and taken:
+                    taken[0]()
             except Exception as error:  # noqa: BLE001  (the others have to run)
-                _report(error)
+                unhandled(error)
             finally:
-                self._over = True
+                self._over = self._over or bool(taken)
         finally:
             # Said twice: an interrupt may come in the middle of the clean-up.
-            self._over = True
-
-
-def _report(error: Exception) -> None:
-    """Hand an error that nobody can catch to the hook that is there for such."""
-    thread = threading.current_thread()
-    hooked = threading.ExceptHookArgs((type(error), error, error.__traceback__, thread))
-    threading.excepthook(hooked)
+            self._over = self._over or bool(taken)
 
 
 async def wait_requested(stop: StopSignal, deadline: Bound) -> bool:

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import os
 import select
+import threading
+from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, Protocol, final
 
@@ -72,18 +74,20 @@ class Bound(Protocol):
 class Waker:
     """A descriptor that becomes readable when somebody wakes it, and stays so."""
 
-    __slots__ = ("_awake", "_write", "fd")
+    __slots__ = ("_awake", "_pid", "_write", "fd")
 
-    def __init__(self) -> None:
+    def __init__(self, pid: int, pipe: tuple[int, int]) -> None:
         self._awake = False
-        self.fd, self._write = os.pipe()
+        self._pid = pid
+        self.fd, self._write = pipe
 
     def wake(self) -> None:
         """Make it readable. Safe in signal handlers."""
         # One byte is enough for all who wait; as many as there are waiters could fill the pipe.
-        if not self._awake:
-            self._awake = True
+        # After a fork the pipe is shared, and it is the other process that waits on it.
+        if not self._awake and os.getpid() == self._pid:
             os.write(self._write, b"!")
+            self._awake = True
 
     def __del__(self) -> None:
         os.close(self.fd)
@@ -107,7 +111,7 @@ class Waking:
         # By process: after a fork, a byte in the parent's pipe would wake the wrong one.
         pid = os.getpid()
         wakers = self._signal._waker
-        self._waker = wakers.get(pid) or wakers.setdefault(pid, Waker())
+        self._waker = wakers.get(pid) or wakers.setdefault(pid, Waker(pid, os.pipe()))
         self._registration = self._signal.on_request(self._waker.wake)
         return self._waker.fd
 
@@ -184,3 +188,12 @@ def tell(loop: Any, fn: Callable[[], object]) -> bool:
             raise
         return False
     return True
+
+
+def unhandled(error: Exception) -> None:
+    """Hand an error that nobody can catch to the hook that is there for such."""
+    thread = threading.current_thread()
+    hooked = threading.ExceptHookArgs((type(error), error, error.__traceback__, thread))
+    # It may fail itself: in a signal handler, writing to stderr is not re-entrant.
+    with suppress(Exception):
+        threading.excepthook(hooked)

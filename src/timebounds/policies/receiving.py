@@ -6,7 +6,7 @@ Rules (R1-R8, R10, R12, R16 of the contracts):
 - The deadline is looked at before each read and after each read. At or after it the outcome is
   `deadline_expired`, even when the last byte or the end of the stream has just arrived: the bytes
   are kept, and `satisfied` and `eof` tell the rest.
-- Before all that: a requested stop, unless the target is met. It ends a wait, or a backoff, at once.
+- Before all that: a requested stop, unless the target is met. It ends waits and backoff at once.
 - Then: eof > limit_exceeded > complete; after an empty wait deadline_expired > too_slow > idle.
 - The end of the stream is final: never retried, never waited for again.
 - An idle wait may be retried when the allowance grants it. The backoff is slept on the

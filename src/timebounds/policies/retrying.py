@@ -247,7 +247,8 @@ class Retrying:
         number = 1
         if first is None:
             now, _ = yield _LOOK
-        while not self._stopped() and self._at - now > rules.min_attempt_ns:
+        # A first attempt that was made is judged, whatever has happened since.
+        while first is not None or (not self._stopped() and self._at - now > rules.min_attempt_ns):
             if first is None:
                 if rules.on_attempt is not None:
                     self._tell(rules.on_attempt, number, now)

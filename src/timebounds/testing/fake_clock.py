@@ -15,7 +15,7 @@ from timebounds.bounds.clock import Clock, SteadyClock
 from timebounds.bounds.deadline import Deadline
 from timebounds.errors import ClockError
 from timebounds.testing.fake_face import Face
-from timebounds.testing.fake_time import Timeline, Waiter
+from timebounds.testing.fake_time import Timeline, Timer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -142,21 +142,6 @@ class FakeClock(Face):
 
     def __repr__(self) -> str:
         return f"<FakeClock at {self.now():g} s>"
-
-
-@final
-class Timer:
-    """A callback that was armed with `call_later`."""
-
-    __slots__ = ("_timeline", "_waiter")
-
-    def __init__(self, timeline: Timeline, waiter: Waiter) -> None:
-        self._timeline = timeline
-        self._waiter = waiter
-
-    def cancel(self) -> bool:
-        """Disarm the callback; say whether it had not run."""
-        return self._timeline.disarm(self._waiter)
 
 
 @final

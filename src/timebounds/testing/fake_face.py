@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from timebounds._checks import NS, nanoseconds
 from timebounds.bounds.clock import SteadyClock
+from timebounds.bounds.waking import tell
 from timebounds.errors import ClockError
+from timebounds.testing.fake_time import Timer
 
 if TYPE_CHECKING:
     from asyncio import Future
     from collections.abc import Callable
 
-    from timebounds.bounds.clock import Poller
+    from timebounds.bounds.clock import Alarm, Poller
     from timebounds.testing.fake_time import Timeline, Waiter
 
 
@@ -142,6 +144,19 @@ class Face(SteadyClock):
             await self._until(_forever(ns), future)
         return future.done()
 
+    def alarm(self, seconds: float, wake: Callable[[], object]) -> Alarm:
+        """Call `wake()` in this thread's event loop at an instant of fake time."""
+        import asyncio  # noqa: PLC0415  (only tasks pay for it)
+
+        loop = asyncio.get_running_loop()
+
+        def fire() -> None:
+            tell(loop, wake)
+
+        ns = nanoseconds(seconds, "seconds")
+        waiter = self._timeline.arm(ns, _task_name(), fire, boot=self._boot, is_thread=False)
+        return Timer(self._timeline, waiter)
+
     def _step(self, ns: int) -> tuple[bool, int]:
         """Move to the next waiter, at most `ns`; say whether all has passed, and what is left."""
         next_one = self._timeline.until_next()
@@ -160,12 +175,9 @@ class Face(SteadyClock):
                 timer.set_result(None)
 
         def wake() -> None:
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(fire)
+            tell(loop, fire)
 
-        task = asyncio.current_task()
-        name = f"task {task.get_name() if task else '?'}"
-        waiter = self._timeline.arm(ns, name, wake, boot=self._boot, is_thread=False)
+        waiter = self._timeline.arm(ns, _task_name(), wake, boot=self._boot, is_thread=False)
         try:
             awaited = {timer} if future is None else {timer, future}
             done, _ = await asyncio.wait(
@@ -203,3 +215,10 @@ class Face(SteadyClock):
 
 def _forever(ns: int | None) -> int:
     return (1 << 100) if ns is None else ns
+
+
+def _task_name() -> str:
+    import asyncio  # noqa: PLC0415  (only tasks pay for it)
+
+    task = asyncio.current_task()
+    return f"task {task.get_name() if task else '?'}"

@@ -182,3 +182,18 @@ class Timeline:
         if waiter.left is not None and not waiter.left.wait(self.patience):
             msg = f"{waiter} was woken and has not left its wait after {self.patience:g} s"
             raise ClockError(msg)
+
+
+@final
+class Timer:
+    """A callback that was armed with `call_later`."""
+
+    __slots__ = ("_timeline", "_waiter")
+
+    def __init__(self, timeline: Timeline, waiter: Waiter) -> None:
+        self._timeline = timeline
+        self._waiter = waiter
+
+    def cancel(self) -> bool:
+        """Disarm the callback; say whether it had not run."""
+        return self._timeline.disarm(self._waiter)

@@ -9,6 +9,7 @@ from timebounds.bounds.clock import SteadyClock
 if TYPE_CHECKING:
     import threading
     from asyncio import Future
+    from collections.abc import Callable
 
     from timebounds.bounds.clock import Poller
 
@@ -41,6 +42,10 @@ class ForbiddenClock(SteadyClock):
         self.now_ns()
 
     async def await_done(self, future: Future[Any], seconds: float | None) -> NoReturn:  # noqa: ARG002
+        """Raise AssertionError."""
+        self.now_ns()
+
+    def alarm(self, seconds: float, wake: Callable[[], object]) -> NoReturn:  # noqa: ARG002
         """Raise AssertionError."""
         self.now_ns()
 

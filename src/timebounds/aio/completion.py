@@ -1,0 +1,94 @@
+"""A completion that refuses cancels: one wake-up for any number of them, and none is lost.
+
+`Task.cancel()` asks the future that the task waits for to cancel itself. This one says no and tells
+its owner, who asks the work to stop, in the very call of `cancel()` and from whatever thread. The
+task remembers the cancel by itself, and delivers it as soon as the completion is done: exactly one
+CancelledError, with `cancelling()` untouched.
+
+Where anyio is loaded the first cancel is let through, since its scopes cancel again at every turn
+of the loop until the task is shielded from them, and only the task itself can enter a shield.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Any, final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__: list[str] = []
+
+
+class _Refusing(asyncio.Future[None]):
+    """A future whose cancel is refused, after `on_cancel` was told."""
+
+    on_cancel: Callable[[], object]
+    lets_through: bool
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        """Tell the owner and say no; or let the first one through."""
+        self.on_cancel()
+        return self.lets_through and super().cancel(msg)
+
+
+@final
+class Hold:
+    """Where one task waits until `wake` is called and its work is over."""
+
+    __slots__ = ("_future", "_on_cancel", "_over")
+
+    def __init__(self, over: Callable[[], bool], on_cancel: Callable[[], object]) -> None:
+        self._over = over
+        self._on_cancel = on_cancel
+        self._future: _Refusing | None = None
+
+    def wake(self) -> None:
+        """Let the task look again. In the loop's thread."""
+        if self._future is not None and not self._future.done():
+            self._future.set_result(None)
+
+    async def wait(self) -> asyncio.CancelledError | None:
+        """Wait until it is over; return the cancel that came meanwhile, which is not delivered.
+
+        What is no cancel, an interrupt or the end of the coroutine, passes through at once.
+        """
+        cancelled: asyncio.CancelledError | None = None
+        shield: Any = None
+        try:
+            while not self._over():
+                self._future = future = _Refusing()
+                future.on_cancel = self._on_cancel
+                future.lets_through = shield is None and _shield() is not None
+                try:
+                    await future
+                except asyncio.CancelledError as error:
+                    cancelled = cancelled or error
+                    if future.lets_through:
+                        shield = _shield()(shield=True)
+                        shield.__enter__()
+            return cancelled
+        finally:
+            # The cancel's traceback holds this frame.
+            self._future = cancelled = None
+            if shield is not None:
+                shield.__exit__(None, None, None)
+
+
+def _shield() -> Any:
+    """Return anyio's scope where anyio is loaded: looked up, never imported."""
+    return getattr(sys.modules.get("anyio"), "CancelScope", None)
+
+
+def cancel_pending() -> bool:
+    """Say whether a cancel of the current task has not been delivered yet."""
+    return bool(getattr(asyncio.current_task(), "_must_cancel", False))
+
+
+def interrupted(loop: asyncio.AbstractEventLoop) -> bool:
+    """Say whether the loop is being taken down by an interrupt: nobody wants to wait any more.
+
+    `asyncio.run` then cancels what is left, outside of the loop, while the interrupt is handled.
+    """
+    return not loop.is_running() and isinstance(sys.exception(), (KeyboardInterrupt, SystemExit))

@@ -1,0 +1,338 @@
+"""One offload under way, as its caller holds it: it ends the work, waits for it, and judges.
+
+Rules (O1-O6, O8 of the contracts):
+- The work may be ended by a cancel, the deadline, a stop, or the scope. Whatever comes first asks
+  the function to stop, which releases it; whatever comes then changes nothing.
+- Waiting ends with the function's return or, with a finite grace, when that is over.
+- A cancel goes out as the one CancelledError that was caught. Only an error that the stop did not
+  cause, or that the clean-up raised, beats it.
+- An interrupt passes through at once; the work is asked to stop and left to its thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import traceback
+from math import inf
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, final
+
+from timebounds.aio.completion import Hold, cancel_pending, interrupted
+from timebounds.bounds._threads import POOL
+from timebounds.bounds.waking import tell
+from timebounds.errors import Busy, DeadlineExceeded, StopRequested, WorkerStuck
+from timebounds.policies.offload_evidence import OffloadOutcome, OffloadReport, attach, report_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from timebounds.bounds.clock import Alarm
+    from timebounds.bounds.errand import Errand
+    from timebounds.bounds.stop import Registration, Stop
+
+__all__ = ["OffloadHandle"]
+
+T = TypeVar("T")
+
+# Real seconds after which waiting for work that was asked to stop is worth a line in the log.
+LONG = 2.0
+
+_CANCELLED = OffloadOutcome.CANCELLED
+_EXPIRED = OffloadOutcome.DEADLINE_EXPIRED
+_STOPPED = OffloadOutcome.STOPPED
+
+
+@final
+class OffloadHandle(Generic[T]):
+    """An offload that was started. `await` it, once, for the function's value or its error.
+
+    Cancelling the task that awaits it asks the function to stop and waits for its return.
+    """
+
+    __slots__ = (
+        "_alarm", "_awaited", "_cancels", "_complaint", "_ending", "_error", "_grace", "_hold",
+        "_loop", "_on_end", "_over_at", "_registration", "_value", "_work",
+    )  # fmt: skip
+
+    _work: Errand[T]
+
+    def __init__(
+        self,
+        work: Errand[T],
+        *,
+        grace: float | None,
+        on_end: Callable[[OffloadHandle[T]], object] | None = None,
+    ) -> None:
+        self._work = work
+        self._grace = grace
+        self._on_end = on_end
+        self._loop = asyncio.get_running_loop()
+        self._hold = Hold(self._settled, self._cancel)
+        self._cancels = 0
+        self._awaited = False
+        self._alarm: Alarm | None = None
+        self._complaint: asyncio.TimerHandle | None = None
+        self._registration: Registration | None = None
+        self._value: tuple[T] | None = None
+        self._error: BaseException | None = None
+        self._over_at: int | None = None
+        # What ended it early: first come, and nothing else.
+        self._ending: dict[str, tuple[OffloadOutcome]] = {}
+
+    def launch(self, submit: Callable[[Callable[[], object]], object]) -> None:
+        """Hand the work in, unless a bound was reached or a cancel is pending already."""
+        work = self._work
+        try:
+            work.tell = self.tell_return
+            if work.custody is not None:
+                work.custody.enter(work)
+            self._registration = work.stop.on_request(self._stopped)
+            left = work.deadline.remaining()
+            if left <= 0.0:
+                self._expire()
+            elif left != inf:
+                self._alarm = work.deadline.clock.alarm(left, self._expire)
+            if cancel_pending():
+                self.end(_CANCELLED, "cancelled")
+            if not work.over:
+                submit(work)
+        except BaseException:
+            # Not handed in, or handed in and interrupted.
+            self.end(_CANCELLED, "interrupted")
+            work.withdraw(not_handed_in=True)
+            raise
+
+    def tell_return(self) -> None:
+        """Take word, in the work's thread, that it is over."""
+        tell(self._loop, self.wake)
+
+    def wake(self) -> None:
+        """Look whether it is over, and let whoever waits look too."""
+        if self._work.over and self._over_at is None:
+            self._over_at = self._work.now()
+            self._rest()
+            self._value, self._error = self._work.value, self._work.error
+            # The work outlives this call in the frames of its error: no cycle.
+            self._work.value = self._work.error = None
+        if self._settled() and self._on_end is not None:
+            self._on_end(self)
+        self._hold.wake()
+
+    def stop(self, reason: str = "") -> Stop:
+        """Ask the function to stop, from any thread, and say how that was received.
+
+        Who awaits it gets StopRequested, unless it returns in spite of it.
+        """
+        return self._work.stop.request(reason)
+
+    def end(self, cause: OffloadOutcome, reason: str) -> None:
+        """End it early, from any thread: withdraw it, or ask it to stop and release it."""
+        mine = (cause,)
+        if not self._work.end_early() or self._ending.setdefault("by", mine) is not mine:
+            return
+        if self._work.withdraw():
+            return
+        tell(self._loop, self._begin_grace)
+        self._work.stop.request(reason)
+
+    @property
+    def _cause(self) -> OffloadOutcome | None:
+        """What ended it early, if anything did."""
+        mine = self._ending.get("by")
+        return None if mine is None else mine[0]
+
+    @property
+    def _failed(self) -> bool:
+        """Whether it ended by an error that is no answer to a stop or a cancel."""
+        if self._error is not None and not self._work.stop_caused(self._error):
+            return True
+        return self._cause is _EXPIRED or (self._work.late and self._cause is None)
+
+    def _settled(self) -> bool:
+        return self._over_at is not None or self._work.given_up
+
+    def _expire(self) -> None:
+        self.end(_EXPIRED, "deadline")
+
+    def _stopped(self) -> None:
+        self.end(_STOPPED, self._work.stop.reason or "")
+
+    def _cancel(self) -> None:
+        """A cancel was refused: end the work, in the very call of `cancel()`."""
+        self._cancels += 1
+        self.end(_CANCELLED, "cancelled")
+        if self._work.over:
+            # It may be that word of it was lost to an interrupt.
+            self.tell_return()
+        elif interrupted(self._loop):
+            self._give_up()
+
+    def _begin_grace(self) -> None:
+        if self._work.over:
+            return
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        if self._grace is not None:
+            self._alarm = self._work.deadline.clock.alarm(self._grace, self._give_up)
+        self._complaint = self._loop.call_later(LONG, self._complain)
+
+    def _give_up(self) -> None:
+        if not self._work.over and self._work.give_up():
+            self._rest()
+            self._complain()
+            tell(self._loop, self.wake)
+
+    def _rest(self) -> None:
+        """Nothing is left to watch for."""
+        for each in (self._alarm, self._complaint):
+            if each is not None:
+                each.cancel()
+        if self._registration is not None:
+            self._registration.remove()
+
+    def _complain(self) -> None:
+        import logging  # noqa: PLC0415  (asyncio has loaded it)
+
+        frame = sys._current_frames().get(self._work.thread or 0)
+        where = "".join(traceback.format_stack(frame)) if frame else "no thread has taken it\n"
+        state = "was left inside its thread" if self._work.given_up else "is still waited for"
+        text = "offload of %s was asked to stop and has not returned: it %s\n%s"
+        logging.getLogger("timebounds").warning(text, self._work.name, state, where.rstrip())
+
+    # What its caller sees.
+
+    def __await__(self) -> Generator[Any, None, T]:
+        """Wait for the end; return the value or raise."""
+        return self.result().__await__()
+
+    async def result(self) -> T:
+        """Wait for the end; return the value or raise.
+
+        Raises:
+            DeadlineExceeded: the deadline passed first, `error.report` tells the rest.
+            StopRequested: it was stopped. WorkerStuck: and is still inside after its grace.
+            CancelledError: the awaiting task was cancelled; once, when all is over.
+            Exception: what the function raised; or a group of what release and close raised.
+        """
+        if self._awaited:
+            msg = f"the offload of {self._work.name} is awaited already: its value is one user's"
+            raise Busy(msg)
+        self._awaited = True
+        cancelled: asyncio.CancelledError | None = None
+        try:
+            cancelled = await self._hold.wait()
+        except BaseException:
+            # An interrupt, or nobody runs this coroutine any more.
+            self.end(_CANCELLED, "interrupted")
+            self._give_up()
+            raise
+        try:
+            if cancelled is not None and not self._work.late:
+                await self._take_late()
+            return self._conclude(cancelled)
+        finally:
+            # The traceback of what is raised holds this frame.
+            del self, cancelled
+
+    async def _take_late(self) -> None:
+        """A cancel came between the return and its delivery: the value is too late."""
+        self._ending.setdefault("by", (_CANCELLED,))
+        if self._work.on_late is None or self._value is None:
+            return
+        over = False
+        hold = Hold(lambda: over, lambda: None)
+
+        def done() -> None:
+            nonlocal over
+            over = True
+            hold.wake()
+
+        def take() -> None:
+            self._work.take_late(self._value)
+            tell(self._loop, done)
+
+        try:
+            POOL.submit(take)
+        except RuntimeError:
+            take()  # no thread is to be had: better here than never
+        await hold.wait()
+
+    def _conclude(self, cancelled: asyncio.CancelledError | None) -> T:
+        work, error, errors = self._work, self._error, list(self._work.errors)
+        final: BaseException | None = cancelled
+        if final is None:
+            final = self._bound_reached()
+        report = self.report
+        assert report is not None
+        try:
+            if error is not None and (
+                final is None or not work.stop_caused(error) or type(error) is type(final)
+            ):
+                final, error = _in_a_coroutine(error), None
+            elif errors:
+                what = f"offload of {work.name}: its clean-up failed"
+                final, errors = BaseExceptionGroup(what, errors), []
+            if final is None:
+                assert self._value is not None
+                return self._value[0]
+            notes = [f"its clean-up raised {each!r}" for each in errors]
+            if work.given_up:
+                notes.append(f"{work.name} is still inside its thread: timebounds.stuck()")
+            attach(final, report, *notes)
+            raise final
+        finally:
+            del self, work, error, errors, final, cancelled, report
+
+    def _bound_reached(self) -> BaseException | None:
+        """Return the error of the bound that ended it, if one did."""
+        work, cause = self._work, self._cause
+        what = f"offload of {work.name}"
+        now = work.now() if self._over_at is None else self._over_at
+        if work.given_up and cause is not _EXPIRED:
+            return WorkerStuck(f"{what}: {work.stop._why()}, and it has not returned in its grace")
+        kept = ""
+        if work.never_started:
+            at_once = work.submitted >= work.deadline._at
+            kept = "it never started" if at_once else "it never started: no thread was free"
+        if cause is _STOPPED:
+            text = f"{work.deadline._stopped(what, now)}; {kept}".rstrip("; ")
+            return StopRequested(text, report=self.report)
+        if cause is _EXPIRED or (work.late and cause is None):
+            if not kept and self._value is not None:
+                kept = "its value came too late and is in error.report.value"
+            text = f"{work.deadline._missed(what, max(now, work.deadline._at))}; {kept}"
+            return DeadlineExceeded(text.rstrip("; "), report=self.report)
+        return None
+
+    @property
+    def report(self) -> OffloadReport | None:
+        """What has happened; None while it is under way."""
+        if not self._settled():
+            return None
+        work, error = self._work, self._error
+        if work.never_started:
+            outcome = OffloadOutcome.NEVER_STARTED
+        elif self._over_at is None:
+            outcome = OffloadOutcome.STUCK
+        elif self._cause is not None:
+            outcome = self._cause
+        elif error is not None:
+            outcome = OffloadOutcome.RAISED
+        else:
+            outcome = _EXPIRED if work.late else OffloadOutcome.RETURNED
+        return report_of(work, outcome, self._cancels, self._over_at, self._value, error)
+
+    def __repr__(self) -> str:
+        report = self.report
+        return f"<OffloadHandle of {self._work.name}: {report.outcome if report else 'under way'}>"
+
+
+def _in_a_coroutine(error: BaseException) -> BaseException:
+    """Return what may be raised in a coroutine for an error of a function in a thread."""
+    if isinstance(error, (StopIteration, GeneratorExit, asyncio.CancelledError)):
+        # Here they would mean that the coroutine has ended, or that its task was cancelled.
+        wrapped = RuntimeError(f"the offloaded function raised {type(error).__name__}")
+        wrapped.__cause__ = error
+        return wrapped
+    return error

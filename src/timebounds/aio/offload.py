@@ -1,0 +1,331 @@
+"""`ShieldedOffload`: blocking work in threads that is stopped, released and awaited, then closed.
+
+Rules (O1-O13 of the contracts):
+- Order, always: stop requested, released, returned, closed; and only then the cancellation goes on.
+- What several runs share is closed once, when the block is over and the last of them has returned,
+  in a thread: closing may block.
+- The first run that fails stops the others that are under way.
+- The end of the block waits as its runs do: through any number of cancels, or for their grace.
+- An interrupt waits for nothing. Whoever is inside closes when it returns.
+
+The thread's side is in `bounds/errand.py`, one run's in `handle.py`, waiting in `completion.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, final
+
+from timebounds._checks import NS, nanoseconds, shown
+from timebounds.aio.completion import Hold, interrupted
+from timebounds.aio.handle import OffloadHandle
+from timebounds.bounds._threads import POOL
+from timebounds.bounds.custody import Custody
+from timebounds.bounds.deadline import Deadline, as_deadline
+from timebounds.bounds.errand import Errand, Job
+from timebounds.bounds.waking import tell
+from timebounds.errors import WorkerStuck
+from timebounds.policies.offload_evidence import OffloadOutcome, OffloadReport
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from concurrent.futures import Executor
+
+    from timebounds._checks import Seconds
+
+__all__ = ["ShieldedOffload", "offload", "offload_job"]
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+# How many reports a scope keeps: a long-lived one must not grow.
+_REPORTS = 100
+_CO_COROUTINE = 0x80 | 0x100
+
+
+@final
+class ShieldedOffload:
+    """Runs blocking functions in threads over resources that outlive no function that uses them.
+
+    async with ShieldedOffload(release=..., close=[sock.close]) as scope:
+        value = await scope.run(fetch, sock, deadline=deadline)
+
+    When the awaiting task is cancelled, or the deadline passes, the function is asked to stop,
+    `release` makes it return, and the call waits for that. Then the resources are closed, and the
+    cancellation goes on. Any number of cancels changes nothing. For one task at a time to enter;
+    its runs may be awaited by several.
+
+    Args:
+        release: called at most once for each run, while its function is inside and has not
+            committed, in the thread that asks for the stop: it must not block.
+        close: functions that are called when the block is over and the last function has returned,
+            in a thread, last in, first out.
+        grace: seconds to wait for a function that was asked to stop; None waits for its return.
+            After it the call ends, and the thread closes the resources when it returns.
+        executor: where to run; None for the library's own bounded pool of daemon threads.
+    """
+
+    def __init__(
+        self,
+        *,
+        release: Callable[[], object] | None = None,
+        close: Iterable[Callable[[], object]] = (),
+        grace: Seconds | None = None,
+        executor: Executor | None = None,
+    ) -> None:
+        closers: list[Callable[[], object]] = [close] if callable(close) else list(close)
+        for each in closers:
+            if not callable(each):
+                msg = f"close must hold functions such as sock.close, not {shown(each)}"
+                raise TypeError(msg)
+        self._release = _as_release(release)
+        self._grace = _as_grace(grace)
+        self._submit = _submitter(executor)
+        self._custody = Custody(closers, self._tell_closed)
+        self._hold = Hold(self._is_over, self._cancel)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._running: dict[OffloadHandle[Any], None] = {}
+        self._done: deque[OffloadHandle[Any]] = deque(maxlen=_REPORTS)
+        self._unawaited: list[OffloadHandle[Any]] = []
+        self._left = False
+
+    @property
+    def reports(self) -> tuple[OffloadReport, ...]:
+        """The reports of the runs that have ended, oldest first; of the last hundred."""
+        found = [handle.report for handle in self._done]
+        return tuple(report for report in found if report is not None)
+
+    async def run(
+        self,
+        fn: Callable[[*Ts], T],
+        *args: *Ts,
+        deadline: Deadline,
+        must_run: bool = False,
+        on_late_result: Callable[[T], object] | None = None,
+    ) -> T:
+        """Return `fn(*args)`, run in a thread within `deadline`, the wait for a thread included.
+
+        `must_run`: once submitted it runs, whatever comes meanwhile. `on_late_result`: is given a
+        value that came too late for the caller, in a thread; exactly one of the two gets it.
+
+        Raises:
+            DeadlineExceeded, StopRequested, WorkerStuck, Exception: as `OffloadHandle.result`.
+            CancelledError: when the function has returned and what it owned is closed. If a cancel
+                was pending already, nothing was started.
+        """
+        return await self.start(
+            fn, *args, deadline=deadline, must_run=must_run, on_late_result=on_late_result
+        ).result()
+
+    async def run_job(
+        self,
+        fn: Callable[[Job, *Ts], T],
+        *args: *Ts,
+        deadline: Deadline,
+        must_run: bool = False,
+        on_late_result: Callable[[T], object] | None = None,
+    ) -> T:
+        """Return `fn(job, *args)`: as `run`, with the job by which the function sees its bounds."""
+        work = _work(fn, args, deadline, must_run, self._release, on_late_result, with_job=True)
+        return await self._launch(work).result()
+
+    def start(
+        self,
+        fn: Callable[[*Ts], T],
+        *args: *Ts,
+        deadline: Deadline,
+        must_run: bool = False,
+        on_late_result: Callable[[T], object] | None = None,
+    ) -> OffloadHandle[T]:
+        """Start `fn(*args)` and return its handle; the scope owns the run from here on.
+
+        The end of the block waits for it. What it raises, if nobody awaits the handle, comes out
+        of the block.
+        """
+        work = _work(fn, args, deadline, must_run, self._release, on_late_result)
+        return self._launch(work)
+
+    def _launch(self, work: Errand[T]) -> OffloadHandle[T]:
+        if self._loop is None or self._custody.closing:
+            state = "has ended" if self._custody.closing else "was not entered"
+            msg = f"the scope {state}: run inside `async with ShieldedOffload() as scope:`"
+            raise RuntimeError(msg)
+        work.custody = self._custody
+        handle = OffloadHandle(work, grace=self._grace, on_end=self._ended)
+        self._running[handle] = None
+        handle.launch(self._submit)
+        return handle
+
+    async def __aenter__(self) -> ShieldedOffload:
+        """Begin: from here on the resources are the scope's."""
+        if self._loop is not None:
+            msg = "a ShieldedOffload is entered once: make another one"
+            raise RuntimeError(msg)
+        self._loop = asyncio.get_running_loop()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> None:
+        """Wait for the runs, close the resources, and let the error through.
+
+        After an error the runs that are under way are stopped first.
+        """
+        try:
+            if error is not None:
+                self._stop_all(f"the block ended by {kind.__name__ if kind else 'an error'}")
+        finally:
+            self._custody.end()
+        if error is not None and not isinstance(error, (Exception, asyncio.CancelledError)):
+            return  # an interrupt: nobody wants to wait any more
+        cancelled = await self._hold.wait()
+        try:
+            self._judge(error, cancelled)
+        finally:
+            del self, error, cancelled
+
+    def __del__(self) -> None:
+        # The block was left without its end, by an interrupt at the wrong moment.
+        if getattr(self, "_loop", None) is not None and not self._custody.closing:
+            self._custody.end()
+
+    def _ended(self, handle: OffloadHandle[Any]) -> None:
+        """Take note of a run that is over, or was left inside its thread."""
+        if handle in self._running:
+            del self._running[handle]
+            self._done.append(handle)
+            if not handle._awaited:
+                self._unawaited.append(handle)
+            if handle._failed:
+                self._stop_all("another run has failed")
+        self._hold.wake()
+
+    def _stop_all(self, reason: str) -> None:
+        for handle in list(self._running):
+            handle.end(OffloadOutcome.STOPPED, reason)
+
+    def _cancel(self) -> None:
+        """Stop what is under way, as a cancel arrives at the end of the block."""
+        for handle in list(self._running):
+            handle._cancel()
+        assert self._loop is not None
+        if interrupted(self._loop):
+            self._left = True
+        tell(self._loop, self._hold.wake)
+
+    def _is_over(self) -> bool:
+        # Who is inside although nothing runs was left there: closing is up to that thread.
+        closed = self._custody.done or bool(self._custody.inside)
+        return (not self._running and closed) or self._left
+
+    def _tell_closed(self) -> None:
+        if self._loop is not None:
+            tell(self._loop, self._hold.wake)
+
+    def _judge(self, error: BaseException | None, cancelled: BaseException | None) -> None:
+        """Raise what the end of the block brought, if that is more than its error."""
+        alone = [handle for handle in self._unawaited if not handle._awaited]
+        failures = list(self._custody.errors)
+        failures += [each._error for each in alone if each._error is not None and each._failed]
+        failures += [fault for each in alone for fault in each._work.errors]
+        if error is not None and not isinstance(error, asyncio.CancelledError):
+            for fault in failures:
+                error.add_note(f"the end of the scope brought {fault!r}")
+        elif failures:
+            what = "the end of a ShieldedOffload"
+            raise BaseExceptionGroup(what, failures)
+        elif error is None and cancelled is not None:
+            raise cancelled
+        elif error is None:
+            for handle in alone:
+                if handle._work.given_up:
+                    name = handle._work.name
+                    msg = f"the end of a ShieldedOffload: {name} has not returned in its grace"
+                    raise WorkerStuck(msg)
+
+
+async def offload(
+    fn: Callable[[*Ts], T],
+    *args: *Ts,
+    deadline: Deadline,
+    release: Callable[[], object] | None = None,
+    grace: Seconds | None = None,
+    must_run: bool = False,
+    on_late_result: Callable[[T], object] | None = None,
+    executor: Executor | None = None,
+) -> T:
+    """Return `fn(*args)`, run in a thread within `deadline`: one run, without a scope.
+
+    The function is the caller's to stop: hand it a deadline that carries a stop, name a `release`,
+    or use `offload_job`, whose job has both. Raises and waits as `ShieldedOffload.run`.
+    """
+    work = _work(fn, args, deadline, must_run, _as_release(release), on_late_result)
+    handle = OffloadHandle(work, grace=_as_grace(grace))
+    handle.launch(_submitter(executor))
+    return await handle.result()
+
+
+async def offload_job(
+    fn: Callable[[Job, *Ts], T],
+    *args: *Ts,
+    deadline: Deadline,
+    release: Callable[[], object] | None = None,
+    grace: Seconds | None = None,
+    must_run: bool = False,
+    on_late_result: Callable[[T], object] | None = None,
+    executor: Executor | None = None,
+) -> T:
+    """Return `fn(job, *args)`: as `offload`, with the job by which the function sees its bounds."""
+    work = _work(fn, args, deadline, must_run, _as_release(release), on_late_result, with_job=True)
+    handle = OffloadHandle(work, grace=_as_grace(grace))
+    handle.launch(_submitter(executor))
+    return await handle.result()
+
+
+def _work(
+    fn: Callable[..., T],
+    args: tuple[Any, ...],
+    deadline: Deadline,
+    must_run: bool,  # noqa: FBT001
+    release: Callable[[], object] | None,
+    on_late: Callable[[T], object] | None,
+    *,
+    with_job: bool = False,
+) -> Errand[T]:
+    """Check what a call was given, and return its work."""
+    if type(deadline) is not Deadline:
+        deadline = as_deadline(deadline)
+    if not callable(fn):
+        msg = f"fn must be a function, not {shown(fn)}: write offload(fn, *args, deadline=...)"
+        raise TypeError(msg)
+    code = getattr(fn, "__code__", None)
+    if code is not None and code.co_flags & _CO_COROUTINE:
+        msg = f"{fn.__qualname__} is async, so a thread would not run it: await it here"
+        raise TypeError(msg)
+    if on_late is not None and not callable(on_late):
+        msg = f"on_late_result must be a function of the value, not {shown(on_late)}"
+        raise TypeError(msg)
+    return Errand(
+        fn, args, deadline, with_job=with_job, must_run=must_run, release=release, on_late=on_late
+    )
+
+
+def _as_release(release: Callable[[], object] | None) -> Callable[[], object] | None:
+    if release is not None and not callable(release):
+        msg = f"release must be a function without arguments, not {shown(release)}"
+        raise TypeError(msg)
+    return release
+
+
+def _as_grace(grace: Seconds | None) -> float | None:
+    return None if grace is None else nanoseconds(grace, "grace") / NS
+
+
+def _submitter(executor: Executor | None) -> Callable[[Callable[[], object]], object]:
+    if executor is None:
+        return POOL.submit
+    if not callable(getattr(executor, "submit", None)):
+        msg = f"executor must be a concurrent.futures.Executor, not {shown(executor)}"
+        raise TypeError(msg)
+    return executor.submit

@@ -1,0 +1,272 @@
+"""An errand: one function on its way through a thread, and who owns what meanwhile.
+
+Rules (O1, O3, O9, O12 of the contracts):
+- It starts, or is withdrawn: one `dict.setdefault` decides, so what was withdrawn never starts.
+- It is inside from its start until its function has returned or raised. A release may run only
+  while it is inside: returning waits for a release under way, and none begins afterwards.
+- What was born inside is closed by this thread after the return, last in, first out.
+- Every ending of the function is an ending, whatever it raised.
+- All that may block runs here, in the thread: closing, and taking a value that came too late.
+
+What must not live here: asyncio, waiting for the return, the choice of the error to raise.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextvars import copy_context
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, final
+
+from timebounds._checks import NS, shown
+from timebounds.bounds.custody import Releasing, attempt, close_all
+from timebounds.bounds.stop import below
+from timebounds.errors import StopRequested
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from timebounds.bounds.custody import Custody
+    from timebounds.bounds.deadline import Deadline
+    from timebounds.bounds.stop import StopSignal
+
+__all__ = ["Job", "Stuck", "stuck"]
+
+T = TypeVar("T")
+
+
+# Who won a question that is decided once.
+ENTERED = "entered"
+IN_TIME = "in time"
+LATE = "late"
+LEFT = "left"
+GIVEN_UP = "given up"
+
+
+@final
+class Errand(Generic[T]):
+    """One function on its way through a thread. Called by the thread that carries it out."""
+
+    __slots__ = (
+        "_args", "_context", "_fate", "_fn", "closed", "closers", "custody", "deadline",
+        "entered", "error", "errors", "must_run", "name", "now", "on_late", "over", "release",
+        "released", "returned", "stop", "submitted", "tell", "thread", "value",
+    )  # fmt: skip
+
+    value: tuple[T] | None
+    error: BaseException | None
+
+    def __init__(
+        self,
+        fn: Callable[..., T],
+        args: tuple[Any, ...],
+        deadline: Deadline,
+        *,
+        with_job: bool,
+        must_run: bool,
+        release: Callable[[], object] | None,
+        on_late: Callable[[T], object] | None,
+    ) -> None:
+        own = deadline._stop
+        self.stop: StopSignal = below(deadline._clock, *(() if own is None else (own,)))
+        self.deadline = deadline._stopping(self.stop)
+        self.now = deadline._now
+        self._fn = fn
+        self._args = (Job(self), *args) if with_job else args
+        self._context = copy_context()
+        self._fate: dict[str, object] = {}
+        self.name: str = getattr(fn, "__qualname__", None) or shown(fn)
+        self.must_run = must_run
+        self.release = release
+        self.on_late = on_late
+        self.custody: Custody | None = None
+        # Whoever waits for its end.
+        self.tell: Callable[[], object] | None = None
+        self.closers: list[Callable[[], object]] = []
+        self.errors: list[BaseException] = []
+        self.thread: int | None = None
+        self.value = None
+        self.error = None
+        self.entered: int | None = None
+        self.released: int | None = None
+        self.returned: int | None = None
+        self.closed: int | None = None
+        self.over = False
+        self.submitted = self.now()
+
+    def __call__(self) -> None:
+        """Carry it out, in a thread."""
+        now = self.now()
+        if now >= self.deadline._at and self.end_early() and self.withdraw():
+            return
+        if self._fate.setdefault("start", ENTERED) is ENTERED:
+            self.thread = threading.get_ident()
+            self.entered = now
+            try:
+                self._context.run(self._inside)
+            finally:
+                self._leave()
+
+    def withdraw(self, *, not_handed_in: bool = False) -> bool:
+        """Take it back if it has not started; say whether it never will.
+
+        What must run is taken back only if it could not be handed in.
+        """
+        if self.must_run and not not_handed_in:
+            return False
+        me = object()
+        first = self._fate.setdefault("start", me)
+        if first is me:
+            self._leave()
+        return first is not ENTERED
+
+    @property
+    def never_started(self) -> bool:
+        """Whether it was withdrawn before it started."""
+        return self._fate.get("start", ENTERED) is not ENTERED
+
+    @property
+    def late(self) -> bool:
+        """Whether its end was decided before its function returned."""
+        return self._fate.get("end") is LATE
+
+    @property
+    def given_up(self) -> bool:
+        """Whether its caller left before it."""
+        return self._fate.get("leave") is GIVEN_UP
+
+    def end_early(self) -> bool:
+        """Say that what it returns from now on is too late; False if it has returned in time."""
+        return self._fate.setdefault("end", LATE) is LATE
+
+    def give_up(self) -> bool:
+        """Leave it to its thread; say whether it is still inside."""
+        _left_inside[self] = None
+        if self._fate.setdefault("leave", GIVEN_UP) is GIVEN_UP:
+            return True
+        del _left_inside[self]
+        return False
+
+    def _inside(self) -> None:
+        try:
+            if self.release is None:
+                value = self._fn(*self._args)
+            else:
+                with Releasing(self, self.release):
+                    value = self._fn(*self._args)
+            self.value = (value,)
+        except BaseException as error:  # noqa: BLE001  (every ending is an ending)
+            # Without this frame, which would hold it: a cycle.
+            trace = error.__traceback__
+            self.error = error.with_traceback(None if trace is None else trace.tb_next)
+        self.returned = now = self.now()
+        if self._fate.setdefault("end", LATE if now >= self.deadline._at else IN_TIME) is LATE:
+            self.take_late(self.value)
+        if self.closers:
+            close_all(self.closers, self.errors)
+            self.closed = self.now()
+
+    def take_late(self, value: tuple[T] | None) -> None:
+        """Give a value that came too late to whoever was named for it. In a thread."""
+        if self.on_late is not None and value is not None:
+            attempt(partial(self.on_late, *value), self.errors)
+
+    def _leave(self) -> None:
+        # The function and what it was given live no longer than its call.
+        self._args = ()
+        del self._fn, self._context
+        self.over = True
+        if self.custody is not None:
+            self.custody.leave(self)
+        if self._fate.setdefault("leave", LEFT) is GIVEN_UP:
+            _left_inside.pop(self, None)
+            self._report()
+        if self.tell is not None:
+            self.tell()
+
+    def _report(self) -> None:
+        """Log how it ended, since its caller has left: an error must not be lost to silence."""
+        import logging  # noqa: PLC0415  (takes as long to import as all the rest)
+
+        logger = logging.getLogger("timebounds")
+        if self.error is not None and not self.stop_caused(self.error):
+            logger.error(
+                "offload of %s raised after its caller had left", self.name, exc_info=self.error
+            )
+        else:
+            logger.info("offload of %s returned after its caller had left", self.name)
+
+    def stop_caused(self, error: BaseException) -> bool:
+        """Say whether its error is one that the stop itself may have caused."""
+        stopped = self.stop.requested_at is not None
+        return stopped and isinstance(error, (StopRequested, OSError, EOFError))
+
+
+@final
+class Job:
+    """What a function that runs as a job is given: its bounds, and a place for what it owns."""
+
+    __slots__ = ("_errand",)
+
+    def __init__(self, errand: Errand[Any]) -> None:
+        self._errand = errand
+
+    @property
+    def deadline(self) -> Deadline:
+        """The caller's deadline, with the stop of this job inside: hand it to every wait."""
+        return self._errand.deadline
+
+    def commit(self) -> None:
+        """Pass the point of no return: from here on a stop comes too late, and nobody releases.
+
+        Raises:
+            StopRequested: the stop came first. Skip the effect.
+        """
+        self._errand.stop.commit()
+
+    def releasing(self, wake: Callable[[], object]) -> Releasing:
+        """Return a context manager inside which a stop calls `wake()`, at most once.
+
+        `wake` makes what blocks return: it cancels a query or shuts a socket down. It runs in the
+        thread that asks for the stop, so it must not block. Leaving the block and that call
+        exclude each other: what is handed back afterwards is never woken for someone else.
+        """
+        return Releasing(self._errand, wake)
+
+    def own(self, resource: T, close: Callable[[T], object] | None = None) -> T:
+        """Take `resource` in custody and return it; it is closed in this thread after the return.
+
+        Last in, first out; by `close(resource)`, or its own `close()`.
+        """
+        closer: Any = getattr(resource, "close", None) if close is None else close
+        if not callable(closer):
+            msg = f"resource must have a close(), which {shown(resource)} has not: give close=..."
+            raise TypeError(msg)
+        if self._errand.returned is not None:
+            msg = "the job has returned, and nobody would close what it owns now"
+            raise RuntimeError(msg)
+        self._errand.closers.append(closer if close is None else lambda: closer(resource))
+        return resource
+
+
+class Stuck(NamedTuple):
+    """Work that was asked to stop and was left inside its thread."""
+
+    name: str
+    """The function's."""
+    age: float
+    """Seconds since it started, by its deadline's clock."""
+    thread: int
+    """The identifier of its thread."""
+
+
+_left_inside: dict[Errand[Any], None] = {}
+
+
+def stuck() -> tuple[Stuck, ...]:
+    """Return the work whose callers have left after its grace, and that is still inside."""
+    return tuple(
+        Stuck(each.name, (each.now() - each.entered) / NS, each.thread)
+        for each in list(_left_inside)
+        if each.entered is not None and each.thread is not None
+    )
