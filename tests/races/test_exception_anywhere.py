@@ -13,11 +13,14 @@ import timebounds.blocking.turn
 import timebounds.blocking.waiting
 import timebounds.bounds.clock
 import timebounds.bounds.deadline
+import timebounds.bounds.stop
+import timebounds.bounds.waking
 import timebounds.policies.inbox
 import timebounds.policies.plan
 import timebounds.policies.receiving
-from timebounds import BudgetedReceiver, Deadline, MinRate, PeerClosed
+from timebounds import BudgetedReceiver, Deadline, MinRate, PeerClosed, StopRequested, StopSignal
 from timebounds.policies.inbox import Into
+from timebounds.testing import FakeClock
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
 
@@ -28,10 +31,14 @@ CODES = anywhere.codes(
     timebounds.blocking.waiting,
     timebounds.bounds.clock,
     timebounds.bounds.deadline,
+    timebounds.bounds.stop,
+    timebounds.bounds.waking,
     timebounds.policies.inbox,
     timebounds.policies.plan,
     timebounds.policies.receiving,
 )
+# What strikes a finaliser is nobody's to catch: Python prints it.
+CODES.remove(timebounds.bounds.waking.Waker.__del__.__code__)
 SENT = b"ab\ncd\nef"
 
 
@@ -109,6 +116,44 @@ def test_the_same_on_a_socket_with_a_timeout_of_its_own(verb):
     """R18, R9."""
     for n in range(1, attempt(verb, -1, timeout=7.0) + 1):
         attempt(verb, n, timeout=7.0)
+
+
+def attempt_to_wait(verb, n, *, stopped):
+    """The same, where the bytes come while it waits, or a stop comes before them."""
+    ours, theirs = socket.socketpair()
+    clock = FakeClock(auto_advance=True)
+    stop = StopSignal(clock=clock)
+    with ours, theirs:
+        receiver, buffer = BudgetedReceiver(ours), bytearray(4)
+        clock.call_later(1, stop.request if stopped else lambda: theirs.sendall(SENT))
+        deadline = Deadline.after(5, clock=clock, stop=stop.child())
+
+        def receive():
+            try:
+                return VERBS[verb](receiver, buffer, deadline)
+            except StopRequested:
+                return None
+
+        value, count = anywhere.run(receive, CODES, n)
+        got = value if value is not None else in_hand(receiver, buffer)
+        clock.advance(1)
+        if stopped:
+            assert got == b""
+            theirs.sendall(SENT)
+        theirs.shutdown(socket.SHUT_WR)
+        rest = go_on(receiver, buffer)
+        assert got + rest == SENT, f"{verb} lost or repeated a byte at bytecode {n}: {got} + {rest}"
+        return count
+
+
+@pytest.mark.parametrize("stopped", [False, True], ids=["data", "a stop"])
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_same_while_it_waits_under_a_stop_signal(verb, stopped):
+    """R18, R14: nor is a descriptor left behind."""
+    bytecodes = attempt_to_wait(verb, -1, stopped=stopped)
+    assert bytecodes > 100
+    for n in range(1, bytecodes + 1):
+        attempt_to_wait(verb, n, stopped=stopped)
 
 
 def test_the_injection_finds_a_receiver_that_stores_by_bytecode(monkeypatch):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 
 import pytest
 
 from children import python
-from timebounds import demo
-from timebounds.demo import loopback
+from timebounds import Deadline, demo, offload_job
+from timebounds.demo import loopback, offloading
 from timebounds.demo.drip import DripServer, client_tls, server_tls
 from timebounds.demo.waterfall import WIDTH, Kind
 
@@ -23,8 +24,8 @@ def test_the_demo_holds_every_claim_and_prints_ascii():
     assert (run.returncode, run.stderr) == (0, ""), run.stdout
     assert run.stdout.isascii()
     assert max(map(len, run.stdout.splitlines())) <= WIDTH
-    assert run.stdout.count("[held]") == 11
-    assert run.stdout.endswith("All 11 claims held.\n")
+    assert run.stdout.count("[held]") == 21
+    assert run.stdout.endswith("All 21 claims held.\n")
 
 
 @pytest.mark.parametrize("tls", [False, True], ids=["tcp", "tls"])
@@ -104,3 +105,38 @@ def test_a_tls_client_trusts_this_server_alone():
         ):
             assert other.fileno() != secured.fileno()
             assert secured.recv(1) == b"x"
+
+
+def test_a_thread_that_nobody_stops_goes_on_without_its_socket():
+    """O10: the trace without a coordinator."""
+    found, _ = loopback.best(
+        offloading.uncoordinated, lambda found: found.order(offloading.ALONE) == offloading.ALONE
+    )
+    assert found.order(offloading.ALONE) == offloading.ALONE
+    assert (found.descriptor, found.effects, found.errors, found.cancelling) == (-1, 1, 1, 1)
+    assert found.at("thread:side-effect") - found.at("caller:released") >= offloading.STEP
+
+
+def test_an_offloaded_read_is_stopped_released_awaited_and_closed():
+    """O1, O2, O10: the trace with a coordinator, a hundred cancels included."""
+    found, _ = loopback.best(
+        offloading.coordinated, lambda found: found.cancelling == offloading.CANCELS
+    )
+    assert found.order(offloading.TOGETHER) == offloading.TOGETHER
+    assert found.descriptor >= 0
+    assert (found.effects, found.closings, found.errors, found.cancelling) == (0, 1, 1, 100)
+    returned = found.at("thread:returned")
+    assert found.at("stop:requested") < found.at("stop:observed") < returned
+    assert returned + offloading.STEP <= found.at("resource:closed")
+
+
+def test_a_read_that_nobody_stops_has_its_effect():
+    async def main():
+        stage = offloading._Stage()
+        with stage.ours, stage.theirs:
+            stage.theirs.sendall(b"!")
+            await offload_job(stage.reading_job, deadline=Deadline.after(10))
+        return stage.seen(0)
+
+    found = asyncio.run(main())
+    assert (found.effects, found.descriptor >= 0) == (1, True)

@@ -120,7 +120,7 @@ class Ban:
 
 BANS = (
     Ban(("time",), allowed=("bounds.clock",)),
-    Ban(("asyncio",), allowed=("aio", "testing"), lazily=("bounds.clock",)),
+    Ban(("asyncio",), allowed=("aio", "testing", "demo"), lazily=("bounds.clock",)),
     # `select` alone: a stop ends a wait for descriptors, whatever they belong to.
     Ban(
         ("select",),

@@ -19,7 +19,10 @@ from timebounds import (
     Retry,
     RetryAllowance,
     SteadyClock,
+    Stop,
+    StopSignal,
     WallClock,
+    wait_requested,
 )
 
 
@@ -85,6 +88,30 @@ async def wrong_retries(deadline: Deadline) -> None:
     decorated(1, deadline=deadline)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     decorated("a", deadline=2.0)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     Retry(on=OSError, allowance=RetryAllowance(3))  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+
+async def right_stops(stop: StopSignal, deadline: Deadline) -> bool:
+    """What must pass."""
+    answer: Stop = stop.child().request("shutdown")
+    removed: bool = stop.on_request(deadline.clock.now).remove()
+    carried: StopSignal | None = Deadline.after(1, stop=stop).stopping(stop).stop
+    with StopSignal.on_signals(15) as asked:
+        waited: bool = asked.wait(deadline) or await wait_requested(asked, deadline)
+    return waited and removed and answer is Stop.ACCEPTED and carried is not None
+
+
+async def wrong_stops(stop: StopSignal, deadline: Deadline) -> None:
+    """What must not."""
+    Deadline.after(1, stop="x")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    Deadline.never(stop=2.0)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    deadline.stopping(None)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    deadline.stop = stop  # type: ignore[misc]  # pyright: ignore[reportAttributeAccessIssue]
+    stop.request(5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    stop.on_request(stop)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    stop.wait(2.0)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await wait_requested(deadline, deadline)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    StopSignal(clock=WALL)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    StopSignal.on_signals("SIGTERM")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 def wrong(receiver: BudgetedReceiver, deadline: Deadline) -> None:

@@ -9,7 +9,8 @@ import sys
 import pytest
 
 from timebounds import demo
-from timebounds.demo import loopback, scripted
+from timebounds.demo import flags, loopback, offloading, scripted
+from timebounds.demo.lanes import Bar, Lane, Lanes, Mark, Span, draw_lanes, lanes_legend
 from timebounds.demo.story import Story
 from timebounds.demo.waterfall import LOOKS, WIDTH, Chart, Kind, Row, draw, legend
 
@@ -90,6 +91,65 @@ def test_an_axis_has_a_few_ticks_from_zero_on(span):
 def test_the_plain_look_is_ascii():
     assert "".join([PLAIN.characters, *draw(CHART, PLAIN), *legend(PLAIN)]).isascii()
     assert not SGR.search("".join(draw(CHART, PLAIN)))
+
+
+# ---------------------------------------------------------------- lanes
+
+LANES = Lanes(
+    "A task and its thread",
+    (
+        Lane(
+            "task",
+            (Span(0.0, 0.5, Bar.BUSY), Span(0.5, 1.0, Bar.HELD)),
+            ((Mark.REQUESTED, 0.5), (Mark.CANCELLED, 1.0)),
+            "one cancel",
+        ),
+        Lane(
+            "thread",
+            (Span(0.0, 0.5, Bar.BUSY), Span(0.5, 2.0, Bar.ALONE)),
+            ((Mark.WOKEN, 0.5), (Mark.OBSERVED, 0.5), (Mark.FINISHED, 0.51), (Mark.EFFECT, 2.5)),
+        ),
+    ),
+    span=2.5,
+    verdict=("over",),
+)
+
+
+def test_lanes_share_an_axis_and_marks_of_one_moment_stand_side_by_side():
+    expected = """\
+  A task and its thread
+           0         0.5       1         1.5       2         2.5 s
+           +---------+---------+---------+---------+---------+
+  task     ----------R~~~~~~~~~C                                one cancel
+  thread   ----------WOF############################         E
+  over"""
+    assert draw_lanes(LANES, PLAIN) == expected.splitlines()
+
+
+def test_the_legend_of_the_lanes_names_each_bar_and_mark_once():
+    text = "\n".join(lanes_legend(PLAIN))
+    assert text.isascii()
+    for each in Bar:
+        assert text.count(each.value) == 1
+    for each in Mark:
+        assert text.count(f"{each.letter}     {each.words}") == 1
+    assert len({each.letter for each in Mark}) == len(Mark)
+
+
+def test_lanes_look_the_same_in_colour():
+    plain = [*draw_lanes(LANES, PLAIN), *lanes_legend(PLAIN)]
+    rich = [SGR.sub("", line) for line in [*draw_lanes(LANES, RICH), *lanes_legend(RICH)]]
+    to_plain = str.maketrans(RICH.characters[:8], "".join(PLAIN.characters[:8]))
+    assert [line.translate(to_plain) for line in rich] == plain
+    assert max(map(len, plain)) <= WIDTH
+
+
+def test_what_does_not_fit_into_a_lane_is_cut():
+    marks = ((Mark.FINISHED, 98.0), (Mark.CLOSED, 99.0))
+    lane = Lane("task", (Span(0.0, 99.0, Bar.BUSY),), marks, "x" * 99)
+    line = draw_lanes(Lanes("t", (lane,), 1.0), PLAIN)[-1]
+    assert len(line) == WIDTH
+    assert "FX" not in line, "the last column is the last mark's"
 
 
 # ---------------------------------------------------------------- claims and status
@@ -232,3 +292,70 @@ def test_the_first_good_try_counts():
 def test_the_last_try_counts_when_none_was_good():
     tries = iter([1, 2, 3, 4])
     assert loopback.best(lambda: next(tries), lambda found: False) == (3, 3)
+
+
+# ---------------------------------------------------------------- part three
+
+
+@pytest.mark.parametrize(("order", "effect", "told"), flags.ORDERS)
+def test_a_flag_is_as_good_as_the_moment_in_which_it_is_looked_at(order, effect, told):
+    """O10, T3."""
+    assert flags.in_order(order) == (effect, told)
+
+
+GOOD_ALONE = offloading.Seen(
+    tuple(zip(offloading.ALONE, (0.0, 0.2, 0.2, 0.4), strict=True)), -1, 1, 1, 1, 1
+)
+GOOD_TOGETHER = offloading.Seen(
+    tuple(zip(offloading.TOGETHER, (0.0, 0.2, 0.2, 0.4, 0.5, 0.5), strict=True)), 7, 0, 1, 1, 100
+)
+
+
+def told(monkeypatch, capsys, alone=GOOD_ALONE, together=GOOD_TOGETHER):
+    monkeypatch.setattr(offloading, "uncoordinated", lambda: alone)
+    monkeypatch.setattr(offloading, "coordinated", lambda: together)
+    status = demo.run(["demo", "--plain"], [offloading.tell])
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= WIDTH
+    assert (status == 0) is ("[FAILED]" not in out)
+    return [line.strip() for line in out.splitlines() if "[FAILED]" in line]
+
+
+def test_part_three_holds_every_claim(monkeypatch, capsys):
+    assert told(monkeypatch, capsys) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "failed"),
+    [
+        ({"events": GOOD_ALONE.events[::-1]}, "the caller released, and"),
+        ({"effects": 0}, "the caller released, and"),
+        ({"descriptor": 7}, "was closed under the thread"),
+    ],
+)
+def test_a_thread_that_does_not_go_on_alone_fails_its_claim(changed, failed, monkeypatch, capsys):
+    (line,) = told(monkeypatch, capsys, alone=GOOD_ALONE._replace(**changed))
+    assert failed in line
+
+
+@pytest.mark.parametrize(
+    ("changed", "failed"),
+    [
+        ({"events": GOOD_TOGETHER.events[::-1]}, "then the cancellation"),
+        ({"events": GOOD_TOGETHER.events[:-1]}, "then the cancellation"),
+        ({"descriptor": -1}, "open at the function's last line"),
+        ({"closings": 2}, "closed once"),
+        ({"errors": 2}, "one CancelledError"),
+        ({"cancelling": 99}, "one CancelledError"),
+        ({"effects": 1}, "no side effect"),
+    ],
+)
+def test_an_offload_out_of_order_fails_its_claim(changed, failed, monkeypatch, capsys):
+    (line,) = told(monkeypatch, capsys, together=GOOD_TOGETHER._replace(**changed))
+    assert failed in line
+
+
+def test_a_flag_that_answers_otherwise_fails_its_claim(monkeypatch, capsys):
+    monkeypatch.setattr(flags, "ORDERS", [(("request", "check"), True, "accepted")])
+    (line,) = told(monkeypatch, capsys)
+    assert "request, check" in line

@@ -37,11 +37,10 @@ class _Refusing(asyncio.Future[None]):
 class Hold:
     """Where one task waits until `wake` is called and its work is over."""
 
-    __slots__ = ("_future", "_on_cancel", "_over")
+    # It keeps neither question nor hook: they are its owner's, who would be held in a cycle.
+    __slots__ = ("_future",)
 
-    def __init__(self, over: Callable[[], bool], on_cancel: Callable[[], object]) -> None:
-        self._over = over
-        self._on_cancel = on_cancel
+    def __init__(self) -> None:
         self._future: _Refusing | None = None
 
     def wake(self) -> None:
@@ -49,7 +48,9 @@ class Hold:
         if self._future is not None and not self._future.done():
             self._future.set_result(None)
 
-    async def wait(self) -> asyncio.CancelledError | None:
+    async def wait(
+        self, over: Callable[[], bool], on_cancel: Callable[[], object]
+    ) -> asyncio.CancelledError | None:
         """Wait until it is over; return the cancel that came meanwhile, which is not delivered.
 
         What is no cancel, an interrupt or the end of the coroutine, passes through at once.
@@ -57,9 +58,9 @@ class Hold:
         cancelled: asyncio.CancelledError | None = None
         shield: Any = None
         try:
-            while not self._over():
+            while not over():
                 self._future = future = _Refusing()
-                future.on_cancel = self._on_cancel
+                future.on_cancel = on_cancel
                 future.lets_through = shield is None and _shield() is not None
                 try:
                     await future

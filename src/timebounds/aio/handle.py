@@ -67,7 +67,7 @@ class OffloadHandle(Generic[T]):
         self._grace = grace
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
-        self._hold = Hold(self._settled, self._cancel)
+        self._hold = Hold()
         self._cancels = 0
         self._awaited = False
         self._alarm: Alarm | None = None
@@ -79,11 +79,11 @@ class OffloadHandle(Generic[T]):
         # What ended it early: first come, and nothing else.
         self._ending: dict[str, tuple[OffloadOutcome]] = {}
 
-    def launch(self, submit: Callable[[Callable[[], object]], object]) -> None:
+    def _launch(self, submit: Callable[[Callable[[], object]], object]) -> None:
         """Hand the work in, unless a bound was reached or a cancel is pending already."""
         work = self._work
         try:
-            work.tell = self.tell_return
+            work.tell = self._tell_return
             if work.custody is not None:
                 work.custody.enter(work)
             self._registration = work.stop.on_request(self._stopped)
@@ -93,29 +93,32 @@ class OffloadHandle(Generic[T]):
             elif left != inf:
                 self._alarm = work.deadline.clock.alarm(left, self._expire)
             if cancel_pending():
-                self.end(_CANCELLED, "cancelled")
+                self._end(_CANCELLED, "cancelled")
             if not work.over:
                 submit(work)
         except BaseException:
             # Not handed in, or handed in and interrupted.
-            self.end(_CANCELLED, "interrupted")
+            self._end(_CANCELLED, "interrupted")
             work.withdraw(not_handed_in=True)
             raise
 
-    def tell_return(self) -> None:
+    def _tell_return(self) -> None:
         """Take word, in the work's thread, that it is over."""
-        tell(self._loop, self.wake)
+        tell(self._loop, self._wake)
 
-    def wake(self) -> None:
+    def _wake(self) -> None:
         """Look whether it is over, and let whoever waits look too."""
         if self._work.over and self._over_at is None:
             self._over_at = self._work.now()
             self._rest()
             self._value, self._error = self._work.value, self._work.error
             # The work outlives this call in the frames of its error: no cycle.
-            self._work.value = self._work.error = None
-        if self._settled() and self._on_end is not None:
-            self._on_end(self)
+            self._work.value = self._work.error = self._work.tell = None
+        on_end = self._on_end
+        if on_end is not None and self._settled():
+            on_end(self)
+            if self._work.over:
+                self._on_end = None
         self._hold.wake()
 
     def stop(self, reason: str = "") -> Stop:
@@ -125,7 +128,7 @@ class OffloadHandle(Generic[T]):
         """
         return self._work.stop.request(reason)
 
-    def end(self, cause: OffloadOutcome, reason: str) -> None:
+    def _end(self, cause: OffloadOutcome, reason: str) -> None:
         """End it early, from any thread: withdraw it, or ask it to stop and release it."""
         mine = (cause,)
         if not self._work.end_early() or self._ending.setdefault("by", mine) is not mine:
@@ -152,18 +155,18 @@ class OffloadHandle(Generic[T]):
         return self._over_at is not None or self._work.given_up
 
     def _expire(self) -> None:
-        self.end(_EXPIRED, "deadline")
+        self._end(_EXPIRED, "deadline")
 
     def _stopped(self) -> None:
-        self.end(_STOPPED, self._work.stop.reason or "")
+        self._end(_STOPPED, self._work.stop.reason or "")
 
     def _cancel(self) -> None:
         """A cancel was refused: end the work, in the very call of `cancel()`."""
         self._cancels += 1
-        self.end(_CANCELLED, "cancelled")
+        self._end(_CANCELLED, "cancelled")
         if self._work.over:
             # It may be that word of it was lost to an interrupt.
-            self.tell_return()
+            self._tell_return()
         elif interrupted(self._loop):
             self._give_up()
 
@@ -181,15 +184,16 @@ class OffloadHandle(Generic[T]):
         if not self._work.over and self._work.give_up():
             self._rest()
             self._complain()
-            tell(self._loop, self.wake)
+            tell(self._loop, self._wake)
 
     def _rest(self) -> None:
-        """Nothing is left to watch for."""
+        """Nothing is left to watch for, and nothing may hold this any more."""
         for each in (self._alarm, self._complaint):
             if each is not None:
                 each.cancel()
         if self._registration is not None:
             self._registration.remove()
+        self._alarm = self._complaint = self._registration = None
 
     def _complain(self) -> None:
         import logging  # noqa: PLC0415  (asyncio has loaded it)
@@ -221,10 +225,10 @@ class OffloadHandle(Generic[T]):
         self._awaited = True
         cancelled: asyncio.CancelledError | None = None
         try:
-            cancelled = await self._hold.wait()
+            cancelled = await self._hold.wait(self._settled, self._cancel)
         except BaseException:
             # An interrupt, or nobody runs this coroutine any more.
-            self.end(_CANCELLED, "interrupted")
+            self._end(_CANCELLED, "interrupted")
             self._give_up()
             raise
         try:
@@ -241,7 +245,7 @@ class OffloadHandle(Generic[T]):
         if self._work.on_late is None or self._value is None:
             return
         over = False
-        hold = Hold(lambda: over, lambda: None)
+        hold = Hold()
 
         def done() -> None:
             nonlocal over
@@ -256,7 +260,7 @@ class OffloadHandle(Generic[T]):
             POOL.submit(take)
         except RuntimeError:
             take()  # no thread is to be had: better here than never
-        await hold.wait()
+        await hold.wait(lambda: over, lambda: None)
 
     def _conclude(self, cancelled: asyncio.CancelledError | None) -> T:
         work, error, errors = self._work, self._error, list(self._work.errors)
@@ -280,6 +284,8 @@ class OffloadHandle(Generic[T]):
             if work.given_up:
                 notes.append(f"{work.name} is still inside its thread: timebounds.stuck()")
             attach(final, report, *notes)
+            if error is not None and cancelled is None:
+                final.__cause__ = error
             raise final
         finally:
             del self, work, error, errors, final, cancelled, report

@@ -29,7 +29,7 @@ from timebounds.errors import WorkerStuck
 from timebounds.policies.offload_evidence import OffloadOutcome, OffloadReport
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Coroutine, Iterable
     from concurrent.futures import Executor
 
     from timebounds._checks import Seconds
@@ -83,7 +83,7 @@ class ShieldedOffload:
         self._grace = _as_grace(grace)
         self._submit = _submitter(executor)
         self._custody = Custody(closers, self._tell_closed)
-        self._hold = Hold(self._is_over, self._cancel)
+        self._hold = Hold()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._running: dict[OffloadHandle[Any], None] = {}
         self._done: deque[OffloadHandle[Any]] = deque(maxlen=_REPORTS)
@@ -154,7 +154,7 @@ class ShieldedOffload:
         work.custody = self._custody
         handle = OffloadHandle(work, grace=self._grace, on_end=self._ended)
         self._running[handle] = None
-        handle.launch(self._submit)
+        handle._launch(self._submit)
         return handle
 
     async def __aenter__(self) -> ShieldedOffload:
@@ -179,7 +179,7 @@ class ShieldedOffload:
             self._custody.end()
         if error is not None and not isinstance(error, (Exception, asyncio.CancelledError)):
             return  # an interrupt: nobody wants to wait any more
-        cancelled = await self._hold.wait()
+        cancelled = await self._hold.wait(self._is_over, self._cancel)
         try:
             self._judge(error, cancelled)
         finally:
@@ -203,7 +203,7 @@ class ShieldedOffload:
 
     def _stop_all(self, reason: str) -> None:
         for handle in list(self._running):
-            handle.end(OffloadOutcome.STOPPED, reason)
+            handle._end(OffloadOutcome.STOPPED, reason)
 
     def _cancel(self) -> None:
         """Stop what is under way, as a cancel arrives at the end of the block."""
@@ -261,9 +261,7 @@ async def offload(
     or use `offload_job`, whose job has both. Raises and waits as `ShieldedOffload.run`.
     """
     work = _work(fn, args, deadline, must_run, _as_release(release), on_late_result)
-    handle = OffloadHandle(work, grace=_as_grace(grace))
-    handle.launch(_submitter(executor))
-    return await handle.result()
+    return await _alone(work, grace, executor)
 
 
 async def offload_job(
@@ -278,9 +276,16 @@ async def offload_job(
 ) -> T:
     """Return `fn(job, *args)`: as `offload`, with the job by which the function sees its bounds."""
     work = _work(fn, args, deadline, must_run, _as_release(release), on_late_result, with_job=True)
+    return await _alone(work, grace, executor)
+
+
+def _alone(
+    work: Errand[T], grace: Seconds | None, executor: Executor | None
+) -> Coroutine[Any, Any, T]:
+    """Launch work without a scope. What is awaited holds the handle; no frame does."""
     handle = OffloadHandle(work, grace=_as_grace(grace))
-    handle.launch(_submitter(executor))
-    return await handle.result()
+    handle._launch(_submitter(executor))
+    return handle.result()
 
 
 def _work(

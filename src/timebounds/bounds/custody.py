@@ -35,9 +35,8 @@ class Inside(Protocol):
     errors: list[BaseException]
     released: int | None
 
-    @property
-    def now(self) -> Callable[[], int]:
-        """What reads the clock of its deadline."""
+    def now(self) -> int:
+        """Read the clock of its deadline."""
         ...
 
 
@@ -51,6 +50,11 @@ class Custody:
     __slots__ = (
         "_closer", "_now", "closed", "closers", "closing", "done", "errors", "inside", "on_closed",
     )  # fmt: skip
+
+    closers: list[Callable[[], object]]
+    closing: bool
+    done: bool
+    on_closed: Callable[[], object]
 
     def __init__(
         self, closers: list[Callable[[], object]], on_closed: Callable[[], object]

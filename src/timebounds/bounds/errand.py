@@ -48,11 +48,18 @@ class Errand(Generic[T]):
     """One function on its way through a thread. Called by the thread that carries it out."""
 
     __slots__ = (
-        "_args", "_context", "_fate", "_fn", "closed", "closers", "custody", "deadline",
-        "entered", "error", "errors", "must_run", "name", "now", "on_late", "over", "release",
+        "_args", "_context", "_fate", "_fn",
+        "_now", "closed", "closers", "custody", "deadline",
+        "entered", "error", "errors", "must_run", "name", "on_late", "over", "release",
         "released", "returned", "stop", "submitted", "tell", "thread", "value",
     )  # fmt: skip
 
+    deadline: Deadline
+    must_run: bool
+    on_late: Callable[[T], object] | None
+    release: Callable[[], object] | None
+    over: bool
+    submitted: int
     value: tuple[T] | None
     error: BaseException | None
 
@@ -70,7 +77,7 @@ class Errand(Generic[T]):
         own = deadline._stop
         self.stop: StopSignal = below(deadline._clock, *(() if own is None else (own,)))
         self.deadline = deadline._stopping(self.stop)
-        self.now = deadline._now
+        self._now = deadline._now
         self._fn = fn
         self._args = (Job(self), *args) if with_job else args
         self._context = copy_context()
@@ -106,6 +113,10 @@ class Errand(Generic[T]):
                 self._context.run(self._inside)
             finally:
                 self._leave()
+
+    def now(self) -> int:
+        """Read the clock of its deadline."""
+        return self._now()
 
     def withdraw(self, *, not_handed_in: bool = False) -> bool:
         """Take it back if it has not started; say whether it never will.
@@ -157,8 +168,8 @@ class Errand(Generic[T]):
             self.value = (value,)
         except BaseException as error:  # noqa: BLE001  (every ending is an ending)
             # Without this frame, which would hold it: a cycle.
-            trace = error.__traceback__
-            self.error = error.with_traceback(None if trace is None else trace.tb_next)
+            assert error.__traceback__ is not None
+            self.error = error.with_traceback(error.__traceback__.tb_next)
         self.returned = now = self.now()
         if self._fate.setdefault("end", LATE if now >= self.deadline._at else IN_TIME) is LATE:
             self.take_late(self.value)

@@ -14,6 +14,7 @@ import os
 import select
 import threading
 from contextlib import suppress
+from itertools import chain, starmap
 from math import inf
 from typing import TYPE_CHECKING, Any, Protocol, final
 
@@ -74,24 +75,33 @@ class Bound(Protocol):
 class Waker:
     """A descriptor that becomes readable when somebody wakes it, and stays so."""
 
-    __slots__ = ("_awake", "_pid", "_write", "fd")
+    __slots__ = ("_awake", "_pid", "_pipes")
 
-    def __init__(self, pid: int, pipe: tuple[int, int]) -> None:
+    def __init__(self, pid: int) -> None:
+        self._pipes: list[tuple[int, int]] = []
         self._awake = False
         self._pid = pid
-        self.fd, self._write = pipe
+        # A chain that is all C: an interrupt finds no descriptor that nobody would close.
+        self._pipes.extend(starmap(os.pipe, ((),)))
+
+    @property
+    def fd(self) -> int:
+        """The descriptor to wait for."""
+        return self._pipes[0][0]
 
     def wake(self) -> None:
         """Make it readable. Safe in signal handlers."""
         # One byte is enough for all who wait; as many as there are waiters could fill the pipe.
         # After a fork the pipe is shared, and it is the other process that waits on it.
         if not self._awake and os.getpid() == self._pid:
-            os.write(self._write, b"!")
+            os.write(self._pipes[0][1], b"!")
             self._awake = True
 
     def __del__(self) -> None:
-        os.close(self.fd)
-        os.close(self._write)
+        # Without them when its making was interrupted.
+        pipes: list[tuple[int, int]] = getattr(self, "_pipes", [])
+        for each in chain.from_iterable(pipes):
+            os.close(each)
 
 
 @final
@@ -111,7 +121,7 @@ class Waking:
         # By process: after a fork, a byte in the parent's pipe would wake the wrong one.
         pid = os.getpid()
         wakers = self._signal._waker
-        self._waker = wakers.get(pid) or wakers.setdefault(pid, Waker(pid, os.pipe()))
+        self._waker = wakers.get(pid) or wakers.setdefault(pid, Waker(pid))
         self._registration = self._signal.on_request(self._waker.wake)
         return self._waker.fd
 

@@ -10,7 +10,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, TextIO
 
-from timebounds.demo import loopback, scripted
+from timebounds.demo import loopback, offloading, scripted
 from timebounds.demo.story import Story
 from timebounds.demo.waterfall import LOOKS
 
@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 
 __all__ = ["PARTS", "run"]
 
-PARTS: tuple[Callable[[Story], None], ...] = (scripted.tell, loopback.tell)
+PARTS: tuple[Callable[[Story], None], ...] = (
+    scripted.tell,
+    loopback.tell,
+    offloading.tell,
+)
 
 
 def run(argv: Sequence[str], parts: Sequence[Callable[[Story], None]] = PARTS) -> int:

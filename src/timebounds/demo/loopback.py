@@ -18,7 +18,15 @@ if TYPE_CHECKING:
     from timebounds.demo.story import Story
     from timebounds.demo.waterfall import Row
 
-__all__ = ["Measured", "best", "one_deadline", "per_read_timeout", "popular_client", "tell"]
+__all__ = [
+    "Measured",
+    "best",
+    "one_deadline",
+    "per_read_timeout",
+    "popular_client",
+    "tell",
+    "tried",
+]
 
 _T = TypeVar("_T")
 
@@ -176,7 +184,7 @@ def _tell_per_read(story: Story) -> None:
     late = found.seconds - LIMIT
     verdict = f"{found.outcome} after {found.seconds:.3f} s, {late:.3f} s beyond what was meant"
     title = f"A timeout of {PER_READ:g} s for each read; {SHORT} bytes wanted"
-    story.show(Chart(title, found.rows, SPAN, LIMIT, "meant:", (verdict + _tried(tries),)))
+    story.show(Chart(title, found.rows, SPAN, LIMIT, "meant:", (verdict + tried(tries),)))
     story.claim("a limit on each read is no limit on the whole: no error came", held=good(found))
 
 
@@ -189,7 +197,7 @@ def _tell_one_deadline(story: Story, *, tls: bool) -> None:
     late = (found.seconds - LIMIT) * 1000
     kept = len(found.kept)
     verdict = (
-        f"{found.outcome} after {found.seconds:.3f} s, {late:.1f} ms late{_tried(tries)}",
+        f"{found.outcome} after {found.seconds:.3f} s, {late:.1f} ms late{tried(tries)}",
         f"{kept} of {len(TEXT)} bytes kept: {found.kept.decode()!r}",
         f"resumed after the server hurried: {len(found.whole)} bytes, {kept} of them from before",
     )
@@ -212,7 +220,7 @@ def _tell_popular_client(story: Story) -> None:
     found, tries = best(popular_client, good)
     verdict = (
         f"{found.outcome} after {found.seconds:.3f} s: "
-        f"{found.seconds / LIMIT:.1f} times the number that was given{_tried(tries)}"
+        f"{found.seconds / LIMIT:.1f} times the number that was given{tried(tries)}"
     )
     title = (
         f"http.client, timeout={LIMIT:g}, from a server that drips a byte every {BODY_EVERY:g} s"
@@ -222,5 +230,6 @@ def _tell_popular_client(story: Story) -> None:
     story.claim(text, held=good(found))
 
 
-def _tried(tries: int) -> str:
+def tried(tries: int) -> str:
+    """Return what a verdict says about the tries that it took."""
     return f" (try {tries} of {TRIES})" if tries > 1 else ""

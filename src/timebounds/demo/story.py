@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TextIO, final
 
+from timebounds.demo.lanes import draw_lanes, lanes_legend
 from timebounds.demo.waterfall import draw, legend
 
 if TYPE_CHECKING:
+    from timebounds.demo.lanes import Lanes
     from timebounds.demo.waterfall import Chart, Look
 
 __all__ = ["Story"]
@@ -39,6 +41,14 @@ class Story:
     def show(self, chart: Chart) -> None:
         """Draw a chart."""
         self.say("", *draw(chart, self._look))
+
+    def explain_lanes(self) -> None:
+        """Print the legend of the lanes."""
+        self.say("", *lanes_legend(self._look))
+
+    def show_lanes(self, chart: Lanes) -> None:
+        """Draw lanes."""
+        self.say("", *draw_lanes(chart, self._look))
 
     def claim(self, text: str, *, held: bool) -> None:
         """State what was to be seen, and whether it was."""

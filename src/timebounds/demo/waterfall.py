@@ -7,17 +7,36 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, TypeAlias, final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["LOOKS", "WIDTH", "Chart", "Kind", "Look", "Row", "draw", "legend"]
+__all__ = [
+    "LABEL",
+    "LOOKS",
+    "MARGIN",
+    "PLOT",
+    "WIDTH",
+    "Cell",
+    "Chart",
+    "Kind",
+    "Look",
+    "Row",
+    "axis",
+    "column_of",
+    "draw",
+    "legend",
+    "painted",
+]
 
 WIDTH = 80
-_LABEL = 9
-_PLOT = 50  # cells; the plot has one column more, as a ruler has one line more than fields
-_MARGIN = 2
+"""Columns that no line goes beyond."""
+LABEL = 9
+PLOT = 50  # cells; the plot has one column more, as a ruler has one line more than fields
+MARGIN = 2
+Cell: TypeAlias = tuple[str, str]
+"""A character and the part of the drawing whose colour it has."""
 _STEPS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
@@ -119,49 +138,51 @@ def legend(look: Look) -> list[str]:
     first = f"{read}  {Kind.READ.value:<28}{empty}  {Kind.EMPTY.value}"
     second = f"{backoff}  {Kind.BACKOFF.value:<28}{late}  time spent beyond the limit"
     third = f"{line}     the limit: one for the whole operation, or what was meant by one"
-    return [" " * _MARGIN + text for text in (first, second, third)]
+    return [" " * MARGIN + text for text in (first, second, third)]
 
 
 def draw(chart: Chart, look: Look) -> list[str]:
     """Return the lines of a chart, none longer than `WIDTH` columns as they are seen."""
-    indent = " " * _MARGIN
-    lines = [indent + look.paint("title", chart.title), *_axis(chart.span, look)]
+    indent = " " * MARGIN
+    lines = [indent + look.paint("title", chart.title), *axis(chart.span, look)]
     lines += [_row(row, chart, look) for row in chart.rows]
     if chart.limit is not None:
-        column = _column(chart.limit, chart.span)
+        column = column_of(chart.limit, chart.span)
         foot = f"{chart.limit_name} {chart.limit:g} s"
         # Beside the line where there is room to its right, else to its left.
-        if _LABEL + column + 2 + len(foot) <= WIDTH - _MARGIN:
-            before, after = " " * (_LABEL + column), " " + foot
+        if LABEL + column + 2 + len(foot) <= WIDTH - MARGIN:
+            before, after = " " * (LABEL + column), " " + foot
         else:
-            before, after = foot.rjust(_LABEL + column - 1) + " ", ""
+            before, after = foot.rjust(LABEL + column - 1) + " ", ""
         lines.append(f"{indent}{before}{look.paint('line', look.line + after)}".rstrip())
     lines += [f"{indent}{line}" for line in chart.verdict]
     return lines
 
 
-def _column(instant: float, span: float) -> int:
-    return min(_PLOT, max(0, round(instant / span * _PLOT)))
+def column_of(instant: float, span: float) -> int:
+    """Return the column of an instant, within the plot."""
+    return min(PLOT, max(0, round(instant / span * PLOT)))
 
 
-def _axis(span: float, look: Look) -> Iterable[str]:
+def axis(span: float, look: Look) -> Iterable[str]:
+    """Return the two lines of an axis from 0 to `span` seconds."""
     step = next((step for step in _STEPS if span / step <= 8), span)
-    ruler, numbers = [look.axis] * (_PLOT + 1), [" "] * (_PLOT + 8)
+    ruler, numbers = [look.axis] * (PLOT + 1), [" "] * (PLOT + 8)
     for tick in range(int(span / step + 1e-9) + 1):
-        column = _column(tick * step, span)
+        column = column_of(tick * step, span)
         ruler[column] = look.tick
         text = f"{tick * step:g}"
         numbers[column : column + len(text)] = text
-    indent = " " * (_MARGIN + _LABEL)
+    indent = " " * (MARGIN + LABEL)
     yield indent + look.paint("faint", ("".join(numbers).rstrip() + " s"))
     yield indent + look.paint("faint", "".join(ruler))
 
 
 def _row(row: Row, chart: Chart, look: Look) -> str:
-    cells = [(" ", "")] * (_PLOT + 1)
-    first, last = _column(row.start, chart.span), _column(row.end, chart.span)
+    cells: list[Cell] = [(" ", "")] * (PLOT + 1)
+    first, last = column_of(row.start, chart.span), column_of(row.end, chart.span)
     limit = chart.limit
-    line = None if limit is None else _column(limit, chart.span)
+    line = None if limit is None else column_of(limit, chart.span)
     for column in range(first, last + 1):
         late = line is not None and column > line
         part = "late" if late else "backoff" if row.kind is Kind.BACKOFF else "wait"
@@ -172,13 +193,13 @@ def _row(row: Row, chart: Chart, look: Look) -> str:
         cells[last] = (look.came, "late" if line is not None and last > line else "came")
     elif row.kind is Kind.EMPTY:
         cells[last] = (look.empty, "empty")
-    room = WIDTH - 2 * _MARGIN - _LABEL - _PLOT - 1
+    room = WIDTH - 2 * MARGIN - LABEL - PLOT - 1
     note = row.note[:room]
-    bar = _painted(cells, look)
-    return f"{' ' * _MARGIN}{row.label:<{_LABEL}}{bar}{' ' * _MARGIN}{note}".rstrip()
+    bar = painted(cells, look)
+    return f"{' ' * MARGIN}{row.label:<{LABEL}}{bar}{' ' * MARGIN}{note}".rstrip()
 
 
-def _painted(cells: list[tuple[str, str]], look: Look) -> str:
+def painted(cells: list[Cell], look: Look) -> str:
     """Join cells; neighbours of one part share their colour code."""
     runs: list[list[str]] = []
     for character, part in cells:
