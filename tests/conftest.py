@@ -198,6 +198,8 @@ def _no_leaks(request) -> Iterator[None]:
     if request.node.stash.get(_failed, False):
         return
     left = [f"thread {thread!r}" for thread in _threads_left(threads)]
+    # Once more: what a thread held until now.
+    gc.collect()
     left += [f"descriptor {number} -> {to}" for number, to in _descriptors() - descriptors]
     left += [f"asyncio: {text}" for text in _complaints.take()]
     if left:

@@ -25,7 +25,7 @@ from timebounds.bounds.custody import Custody
 from timebounds.bounds.deadline import Deadline, as_deadline
 from timebounds.bounds.errand import Errand, Job
 from timebounds.bounds.waking import tell
-from timebounds.errors import WorkerStuck
+from timebounds.errors import BoundReached, WorkerStuck
 from timebounds.policies.offload_evidence import OffloadOutcome, OffloadReport
 
 if TYPE_CHECKING:
@@ -127,8 +127,9 @@ class ShieldedOffload:
         on_late_result: Callable[[T], object] | None = None,
     ) -> T:
         """Return `fn(job, *args)`: as `run`, with the job by which the function sees its bounds."""
-        work = _work(fn, args, deadline, must_run, self._release, on_late_result, with_job=True)
-        return await self._launch(work).result()
+        return await self.start_job(
+            fn, *args, deadline=deadline, must_run=must_run, on_late_result=on_late_result
+        ).result()
 
     def start(
         self,
@@ -144,6 +145,18 @@ class ShieldedOffload:
         of the block.
         """
         work = _work(fn, args, deadline, must_run, self._release, on_late_result)
+        return self._launch(work)
+
+    def start_job(
+        self,
+        fn: Callable[[Job, *Ts], T],
+        *args: *Ts,
+        deadline: Deadline,
+        must_run: bool = False,
+        on_late_result: Callable[[T], object] | None = None,
+    ) -> OffloadHandle[T]:
+        """Start `fn(job, *args)` and return its handle: as `start`, with the job."""
+        work = _work(fn, args, deadline, must_run, self._release, on_late_result, with_job=True)
         return self._launch(work)
 
     def _launch(self, work: Errand[T]) -> OffloadHandle[T]:
@@ -229,6 +242,8 @@ class ShieldedOffload:
         failures = list(self._custody.errors)
         failures += [each._error for each in alone if each._error is not None and each._failed]
         failures += [fault for each in alone for fault in each._work.errors]
+        if cancelled is not None and isinstance(error, (BoundReached, WorkerStuck)):
+            error = None  # a bound never hides a cancel
         if error is not None and not isinstance(error, asyncio.CancelledError):
             for fault in failures:
                 error.add_note(f"the end of the scope brought {fault!r}")

@@ -168,8 +168,7 @@ class Errand(Generic[T]):
             self.value = (value,)
         except BaseException as error:  # noqa: BLE001  (every ending is an ending)
             # Without this frame, which would hold it: a cycle.
-            assert error.__traceback__ is not None
-            self.error = error.with_traceback(error.__traceback__.tb_next)
+            self.error = error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)
         self.returned = now = self.now()
         if self._fate.setdefault("end", LATE if now >= self.deadline._at else IN_TIME) is LATE:
             self.take_late(self.value)
