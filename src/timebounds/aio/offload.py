@@ -199,8 +199,8 @@ class ShieldedOffload:
             del self, error, cancelled
 
     def __del__(self) -> None:
-        # The block was left without its end, by an interrupt at the wrong moment.
-        if getattr(self, "_loop", None) is not None and not self._custody.closing:
+        # The block was left without its end, or in the middle of it, by an interrupt.
+        if getattr(self, "_loop", None) is not None:
             self._custody.end()
 
     def _ended(self, handle: OffloadHandle[Any]) -> None:
