@@ -11,18 +11,22 @@ class Session:
 
     def __init__(self):
         self.inside = 0
+        self.entered = threading.Event()
         self._cancelled = threading.Event()
 
     def execute(self, statement):
+        """Run a query, which takes a while."""
         self.inside += 1
+        self.entered.set()
         try:
-            if self._cancelled.wait(0.3):  # the query takes that long
+            if self._cancelled.wait(0.3):
                 raise ConnectionAbortedError(f"cancelled: {statement}")
             return "rows"
         finally:
             self.inside -= 1
 
     def cancel(self):
+        """Cancel the query, from any thread."""
         self._cancelled.set()
 
 
@@ -34,8 +38,7 @@ async def users_when_the_lock_is_free(query):
             await query(session)
 
     task = asyncio.create_task(first())
-    while not session.inside:
-        await asyncio.sleep(0.001)
+    await asyncio.to_thread(session.entered.wait)
     task.cancel()
     async with lock:  # the second user
         return session.inside

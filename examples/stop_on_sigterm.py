@@ -25,10 +25,10 @@ with ours, theirs, StopSignal.on_signals(signal.SIGTERM) as stop:
         serve(receiver, Deadline.never(stop=stop))
     except StopRequested as error:
         print(error)
-        assert error.report.outcome == "stopped"
     operator.join()
 
 assert stop.reason == "SIGTERM"
+assert receiver.report.outcome == "stopped"
 print("kept for whoever comes next:", receiver.pending)
 assert receiver.pending == b"thr"
 assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

@@ -9,6 +9,7 @@ import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from offloads import turns, until
 
 import children
 from timebounds import (
@@ -272,3 +273,85 @@ def test_patching_the_time_module_freezes_no_deadline():
     """Case A79: the reading function is bound in the clock."""
     out = children.python("-c", PATCHED)
     assert out.stdout == "expired\n", out.stderr
+
+
+# ------------------------------------------------------------------ alarms
+
+
+class Ticking(SteadyClock):
+    """A clock that a test sets, and whose waits are real."""
+
+    def __init__(self):
+        self.ns = self.reads = 0
+
+    def now_ns(self):
+        self.reads += 1
+        return self.ns
+
+
+def test_an_alarm_never_goes_off_before_its_clock_says_so():
+    """N5: a loop's timer that comes too soon is set again."""
+    clock = Ticking()
+
+    async def main():
+        rung = []
+        clock.alarm(0.001, lambda: rung.append(clock.ns))
+        await until(lambda: clock.reads > 3)
+        assert rung == []
+        clock.ns = 1_000_000
+        await until(lambda: rung)
+        assert rung == [1_000_000]
+
+    asyncio.run(main())
+
+
+def test_an_alarm_can_be_called_off_and_takes_any_size():
+    """N3: a wait of years is cut into days."""
+
+    async def main():
+        rung = []
+        for seconds in (0.001, 1e10, 10**400, timedelta(days=9_000)):
+            MONOTONIC.alarm(seconds, lambda: rung.append(1)).cancel()
+        alarm = MONOTONIC.alarm(1e10, lambda: rung.append(1))
+        delay = alarm._handle.when() - asyncio.get_running_loop().time()
+        assert delay <= 86_400
+        alarm.cancel()
+        boot = BootClock().alarm(1e10, lambda: rung.append(1))
+        assert boot._handle.when() - asyncio.get_running_loop().time() <= 1.0
+        boot.cancel()
+        await turns(5)
+        assert rung == []
+
+    asyncio.run(main())
+
+
+def test_a_fake_alarm_goes_off_when_the_clock_is_advanced():
+    """F3: exactly at its instant, in its loop; it counts as somebody who waits."""
+    clock = FakeClock()
+
+    async def main():
+        rung = []
+        alarm = clock.alarm(2, lambda: rung.append(clock.now()))
+        other = clock.alarm(2, lambda: rung.append("other"))
+        assert clock.waiting[0].startswith("task ")
+        other.cancel()
+        clock.advance(1.5)
+        await asyncio.sleep(0)
+        assert rung == []
+        clock.advance(0.5)
+        await asyncio.sleep(0)
+        assert rung == [2.0]
+        assert alarm.cancel() is False
+
+    asyncio.run(main())
+
+
+def test_a_fake_alarm_after_its_loop_has_closed_rings_nowhere():
+    """T4: nobody is left to be told."""
+    clock = FakeClock()
+
+    async def main():
+        clock.alarm(1, lambda: pytest.fail("nobody is there"))
+
+    asyncio.run(main())
+    clock.advance(1)

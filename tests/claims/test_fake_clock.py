@@ -544,6 +544,7 @@ def test_a_forbidden_clock_fails_at_the_line_that_touches_time():
         lambda: clock.poll(select.poll(), 1),
         lambda: asyncio.run(clock.asleep(1)),
         lambda: asyncio.run(clock.await_done(None, 1)),
+        lambda: clock.alarm(1, print),
         lambda: Deadline.after(1, clock=clock),
         lambda: Deadline.at(1, clock=clock).check(),
     ):

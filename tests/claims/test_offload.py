@@ -548,7 +548,7 @@ def test_a_late_value_goes_to_whoever_was_named_for_it():
         )
         await started(resource)
         error = await cancelled(task)
-        assert offload_report(error).value == "connection"
+        assert offload_report(error).value is None, "exactly one has it"
 
     asyncio.run(main())
     assert late == ["connection"]
@@ -579,7 +579,7 @@ def test_a_cancel_between_the_return_and_its_delivery_makes_the_value_late():
         gate.open()
         assert returned.wait(5)  # the loop has not turned meanwhile
         error = await cancelled(task, 3)
-        assert offload_report(error).value == "value"
+        assert offload_report(error).value is None
         assert offload_report(error).outcome is OffloadOutcome.CANCELLED
 
     asyncio.run(main())
@@ -592,7 +592,7 @@ def test_a_value_that_comes_after_the_deadline_is_late_although_nobody_had_notic
     late = []
 
     async def main():
-        with pytest.raises(DeadlineExceeded, match="reached; its value came too late"):
+        with pytest.raises(DeadlineExceeded, match="value came too late and went to"):
             await offload(clock.jump, 1, deadline=clock.deadline(1), on_late_result=late.append)
 
     asyncio.run(main())
@@ -658,33 +658,99 @@ def _opened():
     return resource
 
 
-def test_errors_of_release_and_close_are_grouped_and_skip_nothing():
+def failing_work(resource, closed):
+    def work(job):
+        job.own(1, close=closed.append)
+        job.own(2, close=_raise_in_close)
+        job.own(3, close=closed.append)
+        return resource.work()
+
+    return work
+
+
+def failing_release(resource):
+    def release():
+        resource.release()
+        raise Unexpected("release")
+
+    return release
+
+
+def test_errors_of_the_clean_up_are_grouped_and_skip_nothing():
     """O5: the wait and the other closers come all the same."""
     closed = []
 
     async def main():
-        resource = Resource()
-
-        def release():
-            resource.release()
-            raise Unexpected("release")
-
-        def work(job):
-            job.own(1, close=closed.append)
-            job.own(2, close=_raise_in_close)
-            job.own(3, close=closed.append)
-            return resource.work()
-
-        task = asyncio.create_task(offload_job(work, deadline=far(), release=release))
-        await started(resource)
-        task.cancel()
+        resource = _opened()
         with pytest.raises(ExceptionGroup, match="clean-up failed") as caught:
-            await task
-        assert [str(each) for each in caught.value.exceptions] == ["release", "close 2"]
+            await offload_job(failing_work(resource, closed), deadline=far())
+        assert [str(each) for each in caught.value.exceptions] == ["close 2"]
         assert offload_report(caught.value).errors == caught.value.exceptions
 
     asyncio.run(main())
     assert closed == [3, 1]
+
+
+def test_a_failing_clean_up_replaces_no_cancel_and_is_logged(caplog):
+    """O5, O6: what is around stays right, and nothing is lost to silence."""
+    closed = []
+
+    async def main():
+        resource = Resource()
+        work, release = failing_work(resource, closed), failing_release(resource)
+        task = asyncio.create_task(offload_job(work, deadline=far(), release=release))
+        await started(resource)
+        error = await cancelled(task)
+        assert [str(each) for each in offload_report(error).errors] == ["release", "close 2"]
+
+    asyncio.run(main())
+    assert closed == [3, 1]
+    assert [str(record.exc_info[1]) for record in caplog.records] == ["release", "close 2"]
+    caplog.clear()
+
+
+def test_a_failing_clean_up_replaces_no_bound_and_is_noted():
+    """O6: the deadline's error, never anything else."""
+    closed = []
+
+    async def main():
+        clock = FakeClock()
+        resource = Resource()
+        work, release = failing_work(resource, closed), failing_release(resource)
+        task = asyncio.create_task(offload_job(work, deadline=clock.deadline(1), release=release))
+        await started(resource)
+        clock.advance(1)
+        with pytest.raises(DeadlineExceeded) as caught:
+            await task
+        assert caught.value.__notes__ == [
+            "its clean-up raised Unexpected('release')",
+            "its clean-up raised Unexpected('close 2')",
+        ]
+
+    asyncio.run(main())
+    assert closed == [3, 1]
+
+
+def test_a_failing_close_of_a_scope_replaces_no_cancel_and_is_logged(caplog):
+    """O5, O6."""
+
+    async def main():
+        resource = Resource()
+
+        async def use():
+            async with ShieldedOffload(
+                release=resource.release, close=[lambda: _raise_in_close(1)]
+            ) as scope:
+                await scope.run(resource.work, deadline=far())
+
+        task = asyncio.create_task(use())
+        await started(resource)
+        await cancelled(task)
+
+    asyncio.run(main())
+    [record] = caplog.records
+    assert str(record.exc_info[1]) == "close 1"
+    caplog.clear()
 
 
 def _raise_in_close(which):
@@ -772,7 +838,7 @@ def test_with_a_grace_the_call_ends_when_it_is_over_and_the_thread_closes():
         resource.trace.wait_for("closed")
         await until(lambda: scope.reports[0].outcome is OffloadOutcome.DEADLINE_EXPIRED)
         assert stuck() == ()
-        assert scope.reports[0].value == 5
+        assert scope.reports[0].value is None
 
     asyncio.run(main())
     assert late == [5]
@@ -815,11 +881,14 @@ def test_a_scope_that_ends_over_a_stuck_function_says_so():
 
     async def main():
         resource = Resource(obeys=False)
-        with pytest.raises(WorkerStuck, match=r"Resource\.work has not returned in its grace"):
+        with pytest.raises(
+            WorkerStuck, match=r"Resource\.work has not returned in its grace"
+        ) as caught:
             async with ShieldedOffload(grace=0, close=[resource.close]) as scope:
                 handle = scope.start(resource.work, deadline=far())
                 await started(resource)
                 handle.stop()
+        assert offload_report(caught.value).outcome is OffloadOutcome.STUCK
         assert resource.closed == 0
         resource.gate.open()
         resource.trace.wait_for("closed")
@@ -1083,7 +1152,7 @@ def test_the_blocks_error_carries_what_its_end_brought_as_notes():
         with pytest.raises(Unexpected) as caught:
             async with ShieldedOffload(close=[close]):
                 raise Unexpected("body")
-        assert caught.value.__notes__ == ["the end of the scope brought KeyError('close')"]
+        assert caught.value.__notes__ == ["the end of a ShieldedOffload brought KeyError('close')"]
         with pytest.raises(ExceptionGroup):
             async with ShieldedOffload(close=[close]):
                 pass
@@ -1428,7 +1497,7 @@ def test_when_no_thread_can_be_had_the_call_says_so_and_closes(monkeypatch):
     async def main():
         resource = Resource()
         monkeypatch.setattr("timebounds.bounds.custody.POOL", pool)
-        monkeypatch.setattr("timebounds.aio.offload.POOL", pool)
+        monkeypatch.setattr("timebounds.aio.arguments.POOL", pool)
         with monkeypatch.context() as patch:
             patch.setattr(threading.Thread, "start", refuse)
             with pytest.raises(RuntimeError, match="can't start new thread"):
@@ -1436,6 +1505,7 @@ def test_when_no_thread_can_be_had_the_call_says_so_and_closes(monkeypatch):
                     await scope.run(int, deadline=far())
         assert resource.closed == 1
         assert pool._line.empty()
+        assert pool.threads == {}
 
     asyncio.run(main())
 

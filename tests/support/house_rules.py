@@ -73,6 +73,8 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "aio.retry",
         "aio.enforcing",
         "aio.completion",
+        "aio.telling",
+        "aio.arguments",
         "aio.handle",
         "aio.offload",
         "aio.releases",

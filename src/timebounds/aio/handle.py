@@ -12,12 +12,11 @@ Rules (O1-O6, O8 of the contracts):
 from __future__ import annotations
 
 import asyncio
-import sys
-import traceback
 from math import inf
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, final
 
 from timebounds.aio.completion import Hold, cancel_pending, interrupted
+from timebounds.aio.telling import complain, faults, log_faults
 from timebounds.bounds._threads import POOL
 from timebounds.bounds.waking import tell
 from timebounds.errors import Busy, DeadlineExceeded, StopRequested, WorkerStuck
@@ -104,22 +103,28 @@ class OffloadHandle(Generic[T]):
 
     def _tell_return(self) -> None:
         """Take word, in the work's thread, that it is over."""
-        tell(self._loop, self._wake)
+        if not tell(self._loop, self._wake):
+            # The loop is closed and nobody waits: the record is kept all the same.
+            self._take_note()
 
     def _wake(self) -> None:
         """Look whether it is over, and let whoever waits look too."""
-        if self._work.over and self._over_at is None:
-            self._over_at = self._work.now()
-            self._rest()
-            self._value, self._error = self._work.value, self._work.error
-            # The work outlives this call in the frames of its error: no cycle.
-            self._work.value = self._work.error = self._work.tell = None
+        self._take_note()
         on_end = self._on_end
         if on_end is not None and self._settled():
             on_end(self)
             if self._work.over:
                 self._on_end = None
         self._hold.wake()
+
+    def _take_note(self) -> None:
+        work = self._work
+        if work.over and self._over_at is None:
+            self._over_at = work.now()
+            self._rest()
+            # The work outlives this call in the frames of its error: no cycle.
+            self._value, self._error = work.value, work.error
+            work.value = work.error = work.tell = None
 
     def stop(self, reason: str = "") -> Stop:
         """Ask the function to stop, from any thread, and say how that was received.
@@ -178,12 +183,12 @@ class OffloadHandle(Generic[T]):
             self._alarm = None
         if self._grace is not None:
             self._alarm = self._work.deadline.clock.alarm(self._grace, self._give_up)
-        self._complaint = self._loop.call_later(LONG, self._complain)
+        self._complaint = self._loop.call_later(LONG, complain, self._work)
 
     def _give_up(self) -> None:
         if not self._work.over and self._work.give_up():
             self._rest()
-            self._complain()
+            complain(self._work)
             tell(self._loop, self._wake)
 
     def _rest(self) -> None:
@@ -194,15 +199,6 @@ class OffloadHandle(Generic[T]):
         if self._registration is not None:
             self._registration.remove()
         self._alarm = self._complaint = self._registration = None
-
-    def _complain(self) -> None:
-        import logging  # noqa: PLC0415  (asyncio has loaded it)
-
-        frame = sys._current_frames().get(self._work.thread or 0)
-        where = "".join(traceback.format_stack(frame)) if frame else "no thread has taken it\n"
-        state = "was left inside its thread" if self._work.given_up else "is still waited for"
-        text = "offload of %s was asked to stop and has not returned: it %s\n%s"
-        logging.getLogger("timebounds").warning(text, self._work.name, state, where.rstrip())
 
     # What its caller sees.
 
@@ -217,7 +213,11 @@ class OffloadHandle(Generic[T]):
             DeadlineExceeded: the deadline passed first, `error.report` tells the rest.
             StopRequested: it was stopped. WorkerStuck: and is still inside after its grace.
             CancelledError: the awaiting task was cancelled; once, when all is over.
-            Exception: what the function raised; or a group of what release and close raised.
+            Exception: what the function raised, unless the stop caused it; or, where nothing else
+                ended the call, a group of what release and close raised.
+
+        A clean-up that fails replaces neither a bound, which notes it, nor a cancel, beside which
+        it is logged.
         """
         if self._awaited:
             msg = f"the offload of {self._work.name} is awaited already: its value is one user's"
@@ -253,7 +253,7 @@ class OffloadHandle(Generic[T]):
             hold.wake()
 
         def take() -> None:
-            self._work.take_late(self._value)
+            self._value = self._work.hand_on(self._value)
             tell(self._loop, done)
 
         try:
@@ -274,9 +274,9 @@ class OffloadHandle(Generic[T]):
                 final is None or not work.stop_caused(error) or type(error) is type(final)
             ):
                 final, error = _in_a_coroutine(error), None
-            elif errors:
-                what = f"offload of {work.name}: its clean-up failed"
-                final, errors = BaseExceptionGroup(what, errors), []
+            if final is None and errors:
+                final = BaseExceptionGroup(faults(work), errors)
+                errors = []
             if final is None:
                 assert self._value is not None
                 return self._value[0]
@@ -284,7 +284,10 @@ class OffloadHandle(Generic[T]):
             if work.given_up:
                 notes.append(f"{work.name} is still inside its thread: timebounds.stuck()")
             attach(final, report, *notes)
-            if error is not None and cancelled is None:
+            if cancelled is not None and final is cancelled:
+                # Nobody looks at the notes of a cancel.
+                log_faults(faults(work), errors)
+            elif error is not None:
                 final.__cause__ = error
             raise final
         finally:
@@ -305,7 +308,9 @@ class OffloadHandle(Generic[T]):
             text = f"{work.deadline._stopped(what, now)}; {kept}".rstrip("; ")
             return StopRequested(text, report=self.report)
         if cause is _EXPIRED or (work.late and cause is None):
-            if not kept and self._value is not None:
+            if work.handed_on:
+                kept = "its value came too late and went to on_late_result"
+            elif self._value is not None:
                 kept = "its value came too late and is in error.report.value"
             text = f"{work.deadline._missed(what, max(now, work.deadline._at))}; {kept}"
             return DeadlineExceeded(text.rstrip("; "), report=self.report)

@@ -17,22 +17,23 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, final
 
-from timebounds._checks import NS, nanoseconds, shown
+from timebounds._checks import shown
+from timebounds.aio.arguments import as_grace, as_release, errand, submitter
 from timebounds.aio.completion import Hold, interrupted
 from timebounds.aio.handle import OffloadHandle
-from timebounds.bounds._threads import POOL
+from timebounds.aio.telling import log_faults
 from timebounds.bounds.custody import Custody
-from timebounds.bounds.deadline import Deadline, as_deadline
-from timebounds.bounds.errand import Errand, Job
 from timebounds.bounds.waking import tell
 from timebounds.errors import BoundReached, WorkerStuck
-from timebounds.policies.offload_evidence import OffloadOutcome, OffloadReport
+from timebounds.policies.offload_evidence import OffloadOutcome, OffloadReport, attach
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
     from concurrent.futures import Executor
 
     from timebounds._checks import Seconds
+    from timebounds.bounds.deadline import Deadline
+    from timebounds.bounds.errand import Errand, Job
 
 __all__ = ["ShieldedOffload", "offload", "offload_job"]
 
@@ -79,9 +80,9 @@ class ShieldedOffload:
             if not callable(each):
                 msg = f"close must hold functions such as sock.close, not {shown(each)}"
                 raise TypeError(msg)
-        self._release = _as_release(release)
-        self._grace = _as_grace(grace)
-        self._submit = _submitter(executor)
+        self._release = as_release(release)
+        self._grace = as_grace(grace)
+        self._submit = submitter(executor)
         self._custody = Custody(closers, self._tell_closed)
         self._hold = Hold()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -144,7 +145,7 @@ class ShieldedOffload:
         The end of the block waits for it. What it raises, if nobody awaits the handle, comes out
         of the block.
         """
-        work = _work(fn, args, deadline, must_run, self._release, on_late_result)
+        work = errand(fn, args, deadline, must_run, self._release, on_late_result)
         return self._launch(work)
 
     def start_job(
@@ -156,7 +157,7 @@ class ShieldedOffload:
         on_late_result: Callable[[T], object] | None = None,
     ) -> OffloadHandle[T]:
         """Start `fn(job, *args)` and return its handle: as `start`, with the job."""
-        work = _work(fn, args, deadline, must_run, self._release, on_late_result, with_job=True)
+        work = errand(fn, args, deadline, must_run, self._release, on_late_result, with_job=True)
         return self._launch(work)
 
     def _launch(self, work: Errand[T]) -> OffloadHandle[T]:
@@ -185,13 +186,15 @@ class ShieldedOffload:
 
         After an error the runs that are under way are stopped first.
         """
+        interrupt = error is not None and not isinstance(error, (Exception, asyncio.CancelledError))
         try:
-            if error is not None:
-                self._stop_all(f"the block ended by {kind.__name__ if kind else 'an error'}")
+            if kind is not None:
+                self._stop_all(f"the block ended by {kind.__name__}")
         finally:
-            self._custody.end()
-        if error is not None and not isinstance(error, (Exception, asyncio.CancelledError)):
-            return  # an interrupt: nobody wants to wait any more
+            # After an interrupt the process may end before a thread had its turn.
+            self._custody.end(here=interrupt)
+        if interrupt:
+            return  # nobody wants to wait any more
         cancelled = await self._hold.wait(self._is_over, self._cancel)
         try:
             self._judge(error, cancelled)
@@ -239,25 +242,31 @@ class ShieldedOffload:
     def _judge(self, error: BaseException | None, cancelled: BaseException | None) -> None:
         """Raise what the end of the block brought, if that is more than its error."""
         alone = [handle for handle in self._unawaited if not handle._awaited]
-        failures = list(self._custody.errors)
-        failures += [each._error for each in alone if each._error is not None and each._failed]
-        failures += [fault for each in alone for fault in each._work.errors]
-        if cancelled is not None and isinstance(error, (BoundReached, WorkerStuck)):
-            error = None  # a bound never hides a cancel
-        if error is not None and not isinstance(error, asyncio.CancelledError):
-            for fault in failures:
-                error.add_note(f"the end of the scope brought {fault!r}")
-        elif failures:
-            what = "the end of a ShieldedOffload"
-            raise BaseExceptionGroup(what, failures)
-        elif error is None and cancelled is not None:
-            raise cancelled
-        elif error is None:
-            for handle in alone:
-                if handle._work.given_up:
-                    name = handle._work.name
-                    msg = f"the end of a ShieldedOffload: {name} has not returned in its grace"
-                    raise WorkerStuck(msg)
+        failures = [each._error for each in alone if each._error is not None and each._failed]
+        faults = [*self._custody.errors, *(fault for each in alone for fault in each._work.errors)]
+        what = "the end of a ShieldedOffload"
+        if cancelled is not None and (
+            error is None or isinstance(error, (BoundReached, WorkerStuck))
+        ):
+            error = cancelled  # a bound never hides a cancel
+        if failures and (error is None or isinstance(error, asyncio.CancelledError)):
+            raise BaseExceptionGroup(what, failures + faults)
+        if isinstance(error, asyncio.CancelledError):
+            log_faults(what, faults)
+        elif error is not None:
+            for fault in failures + faults:
+                error.add_note(f"{what} brought {fault!r}")
+        elif faults:
+            raise BaseExceptionGroup(what, faults)
+        if error is not None and error is cancelled:
+            raise error
+        for handle in alone:
+            if error is None and handle._work.given_up:
+                stuck = WorkerStuck(f"{what}: {handle._work.name} has not returned in its grace")
+                report = handle.report
+                assert report is not None
+                attach(stuck, report)
+                raise stuck
 
 
 async def offload(
@@ -275,7 +284,7 @@ async def offload(
     The function is the caller's to stop: hand it a deadline that carries a stop, name a `release`,
     or use `offload_job`, whose job has both. Raises and waits as `ShieldedOffload.run`.
     """
-    work = _work(fn, args, deadline, must_run, _as_release(release), on_late_result)
+    work = errand(fn, args, deadline, must_run, as_release(release), on_late_result)
     return await _alone(work, grace, executor)
 
 
@@ -290,7 +299,7 @@ async def offload_job(
     executor: Executor | None = None,
 ) -> T:
     """Return `fn(job, *args)`: as `offload`, with the job by which the function sees its bounds."""
-    work = _work(fn, args, deadline, must_run, _as_release(release), on_late_result, with_job=True)
+    work = errand(fn, args, deadline, must_run, as_release(release), on_late_result, with_job=True)
     return await _alone(work, grace, executor)
 
 
@@ -298,54 +307,6 @@ def _alone(
     work: Errand[T], grace: Seconds | None, executor: Executor | None
 ) -> Coroutine[Any, Any, T]:
     """Launch work without a scope. What is awaited holds the handle; no frame does."""
-    handle = OffloadHandle(work, grace=_as_grace(grace))
-    handle._launch(_submitter(executor))
+    handle = OffloadHandle(work, grace=as_grace(grace))
+    handle._launch(submitter(executor))
     return handle.result()
-
-
-def _work(
-    fn: Callable[..., T],
-    args: tuple[Any, ...],
-    deadline: Deadline,
-    must_run: bool,  # noqa: FBT001
-    release: Callable[[], object] | None,
-    on_late: Callable[[T], object] | None,
-    *,
-    with_job: bool = False,
-) -> Errand[T]:
-    """Check what a call was given, and return its work."""
-    if type(deadline) is not Deadline:
-        deadline = as_deadline(deadline)
-    if not callable(fn):
-        msg = f"fn must be a function, not {shown(fn)}: write offload(fn, *args, deadline=...)"
-        raise TypeError(msg)
-    code = getattr(fn, "__code__", None)
-    if code is not None and code.co_flags & _CO_COROUTINE:
-        msg = f"{fn.__qualname__} is async, so a thread would not run it: await it here"
-        raise TypeError(msg)
-    if on_late is not None and not callable(on_late):
-        msg = f"on_late_result must be a function of the value, not {shown(on_late)}"
-        raise TypeError(msg)
-    return Errand(
-        fn, args, deadline, with_job=with_job, must_run=must_run, release=release, on_late=on_late
-    )
-
-
-def _as_release(release: Callable[[], object] | None) -> Callable[[], object] | None:
-    if release is not None and not callable(release):
-        msg = f"release must be a function without arguments, not {shown(release)}"
-        raise TypeError(msg)
-    return release
-
-
-def _as_grace(grace: Seconds | None) -> float | None:
-    return None if grace is None else nanoseconds(grace, "grace") / NS
-
-
-def _submitter(executor: Executor | None) -> Callable[[Callable[[], object]], object]:
-    if executor is None:
-        return POOL.submit
-    if not callable(getattr(executor, "submit", None)):
-        msg = f"executor must be a concurrent.futures.Executor, not {shown(executor)}"
-        raise TypeError(msg)
-    return executor.submit

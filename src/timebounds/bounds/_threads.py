@@ -1,20 +1,25 @@
 """A bounded number of daemon threads, for what both colours need of threads.
 
 Rules:
-- A thread is made when there is work and none is idle; an idle one takes the next work, and ends
-  when none came for a while. Beyond the limit, work waits in line; nobody blocks to hand it in.
+- A thread is made when more work is in line than threads wait for some; an idle one takes the next
+  work, and ends when none came for a while. Beyond the limit work stays in line.
 - Threads are daemons: one that hangs does not hold up the end of the process.
-- To hand in is one `put`: an interrupt before it leaves nothing, one after it leaves work in line.
-- No lock. Who stores looks afterwards: work is put before the search for a thread, and a thread
-  gives up its slot before its last look at the line. So one of the two sees the other.
+- To hand in blocks on nothing, and is one `put`: an interrupt before it leaves nothing, one after
+  it leaves work in line.
+- Nothing is counted that can be looked up, and no lock is held. Who hands in looks whether a thread
+  is wanted; so does a thread that has taken work, and one that is about to end. What an interrupt
+  or a race has kept one of them from seeing, the next one sees.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, final
+
+from timebounds.bounds.waking import unhandled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,14 +44,13 @@ class Pool:
     def _forget(self) -> None:
         """Begin anew: a forked child has none of its parent's threads."""
         self._line: SimpleQueue[Callable[[], object]] = SimpleQueue()
-        self._slots = [None] * self._limit
-        # One entry for each thread that waits and was not promised work.
-        self._idle: list[None] = []
+        self.threads: dict[threading.Thread, None] = {}
+        """The threads that were made and have not ended."""
         self.resting: set[threading.Thread] = set()
-        """The threads that wait for work at this moment."""
+        """Those that wait for work at this moment."""
 
     def submit(self, work: Callable[[], object]) -> None:
-        """Hand in work; it begins when a thread is free. Blocks on nothing.
+        """Hand in work; it begins when a thread is free.
 
         Raises RuntimeError when no thread can be started and none exists; the work is not run.
         """
@@ -54,60 +58,59 @@ class Pool:
             self._watches_forks = True
             os.register_at_fork(after_in_child=self._forget)
         self._line.put(work)
-        if _take(self._idle) or not _take(self._slots):
-            return
-        thread = threading.Thread(target=self._serve, name="timebounds worker", daemon=True)
         try:
-            thread.start()
-        except BaseException as error:
-            self._slots.append(None)
-            if isinstance(error, RuntimeError) and len(self._slots) < self._limit:
-                return  # it waits in line for one of those that exist
-            _discard(self._line, work)
-            raise
+            self._staff()
+        except RuntimeError:
+            # One of those that exist will come to it.
+            if not self.threads:
+                _discard(self._line, work)
+                raise
+
+    def _staff(self) -> None:
+        """Start a thread if one is wanted and allowed."""
+        if self._line.qsize() <= len(self.resting):
+            return
+        threads = self.threads
+        if len(threads) >= self._limit:
+            # Some may never have started, by an interrupt.
+            for each in [each for each in list(threads) if not each.is_alive()]:
+                threads.pop(each, None)
+        thread = threading.Thread(target=self._serve, name="timebounds worker", daemon=True)
+        threads[thread] = None
+        try:
+            if len(threads) <= self._limit:
+                thread.start()
+        finally:
+            if not thread.is_alive():
+                threads.pop(thread, None)
 
     def _serve(self) -> None:
         me = threading.current_thread()
+        self.threads[me] = None
         while True:
-            work = self._next(me)
-            if work is not None:
-                try:
-                    work()
-                except BaseException as error:  # noqa: BLE001  (the next work is not to blame)
-                    report(error)
-                # Nothing of it is kept until the next one comes.
-                del work
-                continue
-            self._slots.append(None)
-            # Work that came too late to see an idle thread, and too soon to see the slot.
-            if self._line.empty() or not _take(self._slots):
-                return
-
-    def _next(self, me: threading.Thread) -> Callable[[], object] | None:
-        """Return the next work, or None when none came for a while."""
-        while True:
+            self.resting.add(me)
             try:
-                return self._line.get_nowait()
+                work = self._line.get(timeout=self._linger)
             except Empty:
-                self._idle.append(None)
-                self.resting.add(me)
-            try:
-                return self._line.get(timeout=self._linger)
-            except Empty:
-                # Whoever took the entry has put work: look again.
-                if _take(self._idle):
-                    return None
+                work = None
             finally:
                 self.resting.discard(me)
-
-
-def _take(entries: list[None]) -> bool:
-    """Take one entry, in one step; say whether there was one."""
-    try:
-        entries.pop()
-    except IndexError:
-        return False
-    return True
+            if work is None:
+                self.threads.pop(me, None)
+                # Handed in by one who still counted on this thread.
+                if self._line.empty():
+                    return
+                self.threads[me] = None
+                continue
+            try:
+                if not self._line.empty():
+                    with suppress(RuntimeError):
+                        self._staff()
+                work()
+            except BaseException as error:  # noqa: BLE001  (the next work is not to blame)
+                unhandled(error)
+            # Nothing of it is kept until the next one comes.
+            del work
 
 
 def _discard(line: SimpleQueue[Callable[[], object]], work: Callable[[], object]) -> None:
@@ -116,13 +119,6 @@ def _discard(line: SimpleQueue[Callable[[], object]], work: Callable[[], object]
         each = line.get_nowait()
         if each is not work:
             line.put(each)
-
-
-def report(error: BaseException) -> None:
-    """Hand an error that nobody can catch to the hook that is there for such."""
-    thread = threading.current_thread()
-    hooked = threading.ExceptHookArgs((type(error), error, error.__traceback__, thread))
-    threading.excepthook(hooked)
 
 
 POOL = Pool()

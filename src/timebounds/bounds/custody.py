@@ -80,12 +80,12 @@ class Custody:
         if self.closing and not self.inside:
             self.close()
 
-    def end(self) -> None:
-        """Begin to close: now, in a thread, if nobody is inside; else whoever leaves last does."""
+    def end(self, *, here: bool = False) -> None:
+        """Begin to close: if nobody is inside, in a thread or `here`; else whoever leaves last."""
         self.closing = True
         if self.inside or self.done:
             return
-        if not self.closers:
+        if here or not self.closers:
             self.close()
             return
         try:

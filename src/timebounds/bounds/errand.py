@@ -50,7 +50,7 @@ class Errand(Generic[T]):
     __slots__ = (
         "_args", "_context", "_fate", "_fn",
         "_now", "closed", "closers", "custody", "deadline",
-        "entered", "error", "errors", "must_run", "name", "on_late", "over", "release",
+        "entered", "error", "errors", "handed_on", "must_run", "name", "on_late", "over", "release",
         "released", "returned", "stop", "submitted", "tell", "thread", "value",
     )  # fmt: skip
 
@@ -58,6 +58,7 @@ class Errand(Generic[T]):
     must_run: bool
     on_late: Callable[[T], object] | None
     release: Callable[[], object] | None
+    handed_on: bool
     over: bool
     submitted: int
     value: tuple[T] | None
@@ -99,6 +100,7 @@ class Errand(Generic[T]):
         self.returned: int | None = None
         self.closed: int | None = None
         self.over = False
+        self.handed_on = False
         self.submitted = self.now()
 
     def __call__(self) -> None:
@@ -171,15 +173,21 @@ class Errand(Generic[T]):
             self.error = error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)
         self.returned = now = self.now()
         if self._fate.setdefault("end", LATE if now >= self.deadline._at else IN_TIME) is LATE:
-            self.take_late(self.value)
+            self.value = self.hand_on(self.value)
         if self.closers:
             close_all(self.closers, self.errors)
             self.closed = self.now()
 
-    def take_late(self, value: tuple[T] | None) -> None:
-        """Give a value that came too late to whoever was named for it. In a thread."""
-        if self.on_late is not None and value is not None:
-            attempt(partial(self.on_late, *value), self.errors)
+    def hand_on(self, value: tuple[T] | None) -> tuple[T] | None:
+        """Give a value that came too late to whoever was named for it; return what is left.
+
+        In a thread. Exactly one has the value: what was handed on is in no report.
+        """
+        if self.on_late is None or value is None:
+            return value
+        self.handed_on = True
+        attempt(partial(self.on_late, *value), self.errors)
+        return None
 
     def _leave(self) -> None:
         # The function and what it was given live no longer than its call.

@@ -200,7 +200,7 @@ def tell(loop: Any, fn: Callable[[], object]) -> bool:
     return True
 
 
-def unhandled(error: Exception) -> None:
+def unhandled(error: BaseException) -> None:
     """Hand an error that nobody can catch to the hook that is there for such."""
     thread = threading.current_thread()
     hooked = threading.ExceptHookArgs((type(error), error, error.__traceback__, thread))
