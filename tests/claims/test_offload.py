@@ -1598,6 +1598,37 @@ def test_nothing_keeps_what_the_function_used():
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("ending", ["value", "cancel", "abandoned"])
+def test_nothing_keeps_a_scope_and_what_it_was_given(ending):
+    """H3: no cycle; its last reference is the end of it, and of what release and close hold."""
+
+    async def use(resource):
+        async with scope_over(resource) as scope:
+            await scope.run(int if ending == "value" else resource.work, deadline=far())
+
+    async def main():
+        resource = Resource()
+        gone = weakref.ref(resource)
+        gc.disable()
+        try:
+            if ending == "abandoned":
+                await scope_over(resource).__aenter__()
+                await until(lambda: resource.closed, 5)
+            elif ending == "value":
+                await use(resource)
+            else:
+                task = asyncio.create_task(use(resource))
+                await started(resource)
+                await cancelled(task)
+                del task
+            del resource
+            await until(lambda: gone() is None, 5)
+        finally:
+            gc.enable()
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, final
 
 if TYPE_CHECKING:
@@ -74,7 +75,9 @@ class Hold:
             # The cancel's traceback holds this frame.
             self._future = cancelled = None
             if shield is not None:
-                shield.__exit__(None, None, None)
+                # A coroutine may be closed by another task than the shielded one.
+                with suppress(RuntimeError):
+                    shield.__exit__(None, None, None)
 
 
 def _shield() -> Any:

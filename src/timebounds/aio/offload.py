@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, final
 
 from timebounds._checks import shown
@@ -83,7 +84,7 @@ class ShieldedOffload:
         self._release = as_release(release)
         self._grace = as_grace(grace)
         self._submit = submitter(executor)
-        self._custody = Custody(closers, self._tell_closed)
+        self._custody = Custody(closers)
         self._hold = Hold()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._running: dict[OffloadHandle[Any], None] = {}
@@ -176,7 +177,9 @@ class ShieldedOffload:
         if self._loop is not None:
             msg = "a ShieldedOffload is entered once: make another one"
             raise RuntimeError(msg)
-        self._loop = asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
+        self._custody.on_closed = partial(tell, loop, self._hold.wake)
+        self._loop = loop
         return self
 
     async def __aexit__(
@@ -211,7 +214,8 @@ class ShieldedOffload:
         if handle in self._running:
             del self._running[handle]
             self._done.append(handle)
-            if not handle._awaited:
+            told = handle._failed or handle._work.given_up or handle._work.errors
+            if told and not handle._awaited:
                 self._unawaited.append(handle)
             if handle._failed:
                 self._stop_all("another run has failed")
@@ -234,10 +238,6 @@ class ShieldedOffload:
         # Who is inside although nothing runs was left there: closing is up to that thread.
         closed = self._custody.done or bool(self._custody.inside)
         return (not self._running and closed) or self._left
-
-    def _tell_closed(self) -> None:
-        if self._loop is not None:
-            tell(self._loop, self._hold.wake)
 
     def _judge(self, error: BaseException | None, cancelled: BaseException | None) -> None:
         """Raise what the end of the block brought, if that is more than its error."""

@@ -54,17 +54,15 @@ class Custody:
     closers: list[Callable[[], object]]
     closing: bool
     done: bool
+    # Set before the end can come; not a method of the owner's, which would be a cycle.
     on_closed: Callable[[], object]
 
-    def __init__(
-        self, closers: list[Callable[[], object]], on_closed: Callable[[], object]
-    ) -> None:
+    def __init__(self, closers: list[Callable[[], object]]) -> None:
         self.closers = closers
         self.inside: dict[Inside, None] = {}
         self.closing = False
         self.done = False
         self.errors: list[BaseException] = []
-        self.on_closed = on_closed
         self._closer: dict[str, object] = {}
         self.closed: int | None = None
         self._now: Callable[[], int] | None = None
@@ -102,6 +100,7 @@ class Custody:
         if self.closers:
             close_all(self.closers, self.errors)
             self.closed = None if self._now is None else self._now()
+        self._now = None  # the last one's: a cycle
         self.done = True
         self.on_closed()
 
