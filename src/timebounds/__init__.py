@@ -6,6 +6,7 @@ from timebounds._checks import blocking_allowed
 from timebounds.attempts import Attempts
 from timebounds.blocking.receiver import BudgetedReceiver
 from timebounds.blocking.waiting import SocketLike
+from timebounds.bounds.alarm import Alarm
 from timebounds.bounds.allowance import Granted, Overrun, Refused, RetryAllowance, SharedAllowance
 from timebounds.bounds.backoff import Backoff, Jitter, RandomSource
 from timebounds.bounds.clock import (
@@ -49,8 +50,12 @@ from timebounds.policies.retrying import Attempt, Effect, RetryEvent
 from timebounds.retry import Retry
 
 if TYPE_CHECKING:
+    from timebounds.aio.bridge import run_async
+    from timebounds.aio.enforcing import Enforced, EnforceReport, enforcing
     from timebounds.aio.handle import OffloadHandle
     from timebounds.aio.offload import ShieldedOffload, offload, offload_job
+    from timebounds.aio.ports import ReaderLike
+    from timebounds.aio.receiver import AsyncBudgetedReceiver
     from timebounds.aio.releases import kill_process, request_stop, shut_peer, shut_reading
     from timebounds.bounds.errand import Job, Stuck, stuck
     from timebounds.policies.offload_evidence import OffloadOutcome, OffloadReport, offload_report
@@ -60,6 +65,8 @@ __version__ = "0.1.0"
 __all__ = [
     "MONOTONIC",
     "WALL",
+    "Alarm",
+    "AsyncBudgetedReceiver",
     "Attempt",
     "AttemptRecord",
     "Attempts",
@@ -73,6 +80,8 @@ __all__ = [
     "Deadline",
     "DeadlineExceeded",
     "Effect",
+    "EnforceReport",
+    "Enforced",
     "Expiry",
     "Granted",
     "IdleTimeout",
@@ -88,6 +97,7 @@ __all__ = [
     "PeerClosed",
     "Poller",
     "RandomSource",
+    "ReaderLike",
     "ReceiveOutcome",
     "ReceiveReport",
     "Refused",
@@ -113,6 +123,7 @@ __all__ = [
     "WallClock",
     "WorkerStuck",
     "blocking_allowed",
+    "enforcing",
     "kill_process",
     "log_retries",
     "offload",
@@ -120,6 +131,7 @@ __all__ = [
     "offload_report",
     "request_stop",
     "retry_report",
+    "run_async",
     "shut_peer",
     "shut_reading",
     "stuck",
@@ -128,17 +140,23 @@ __all__ = [
 
 # What needs asyncio or threads is loaded when it is asked for: the rest does not pay for it.
 _LATER = {
+    "AsyncBudgetedReceiver": "aio.receiver",
+    "EnforceReport": "aio.enforcing",
+    "Enforced": "aio.enforcing",
     "Job": "bounds.errand",
     "OffloadHandle": "aio.handle",
     "OffloadOutcome": "policies.offload_evidence",
     "OffloadReport": "policies.offload_evidence",
+    "ReaderLike": "aio.ports",
     "ShieldedOffload": "aio.offload",
     "Stuck": "bounds.errand",
+    "enforcing": "aio.enforcing",
     "kill_process": "aio.releases",
     "offload": "aio.offload",
     "offload_job": "aio.offload",
     "offload_report": "policies.offload_evidence",
     "request_stop": "aio.releases",
+    "run_async": "aio.bridge",
     "shut_peer": "aio.releases",
     "shut_reading": "aio.releases",
     "stuck": "bounds.errand",

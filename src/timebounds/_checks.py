@@ -195,17 +195,18 @@ def no_deadline(value: object) -> TypeError:
     return TypeError(msg)
 
 
-def refuse_on_loop_thread(what: str) -> None:
+def refuse_on_loop_thread(what: str, twin: str) -> None:
     """Raise RuntimeError when an event loop runs on this thread and nobody allowed blocking.
 
-    Looks asyncio up instead of importing it: where it is not loaded, no loop can run.
+    `twin` is what a task uses instead. Looks asyncio up instead of importing it: where it is not
+    loaded, no loop can run.
     """
     events = sys.modules.get("asyncio.events")
     # asyncio can be half imported by another thread, and then no loop of this thread runs either.
     running = getattr(events, "_get_running_loop", None)
     if running is not None and running() is not None and not _permits.depth:
         msg = (
-            f"{what} blocks, and an event loop runs on this thread: call it in another thread "
-            "(asyncio.to_thread), or `with blocking_allowed():` where nothing else needs the loop"
+            f"{what} blocks, and an event loop runs on this thread: use {twin}, call it in another "
+            "thread (offload), or `with blocking_allowed():` where nothing else needs the loop"
         )
         raise RuntimeError(msg)

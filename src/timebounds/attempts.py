@@ -78,7 +78,7 @@ class Attempts:
 
     def __next__(self) -> Attempt:
         """Wait out the backoff, then return the next attempt."""
-        refuse_on_loop_thread("Retry.attempts")
+        refuse_on_loop_thread("Retry.attempts", "`async for`")
         if self._run is None:
             return self._first(StopIteration)
         try:

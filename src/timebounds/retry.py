@@ -177,7 +177,7 @@ class Retry(Value):
         """
         now = self._begin(deadline, key)
         if "asyncio.events" in modules:
-            refuse_on_loop_thread("Retry.call")
+            refuse_on_loop_thread("Retry.call", "Retry.acall")
         first = None
         if self._plain:
             # A first attempt that succeeds needs no plan.

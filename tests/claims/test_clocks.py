@@ -127,13 +127,17 @@ def test_a_wait_asks_for_no_more_than_is_left_and_for_nothing_when_nothing_is(ve
         def poll(self, milliseconds):
             return clock.wake(milliseconds / 1000) or []
 
-    async def wait(futures, timeout):  # noqa: ASYNC109
-        clock.wake(timeout)
-
     async def await_done(seconds):
-        await clock.await_done(asyncio.get_running_loop().create_future(), seconds)
+        loop = asyncio.get_running_loop()
+        later = loop.call_later
 
-    monkeypatch.setattr(asyncio, "wait", wait)
+        def call_later(delay, wake):
+            clock.wake(delay)
+            return later(0, wake)
+
+        monkeypatch.setattr(loop, "call_later", call_later)
+        await clock.await_done(loop.create_future(), seconds)
+
     for seconds, asked in ((0, [0.0]), (1e-9, [1e-9]), (1.5, [1.5]), (1.5 * DAY, [DAY, DAY / 2])):
         clock.asked.clear()
         if verb == "poll":

@@ -330,4 +330,4 @@ def test_a_read_that_may_have_lost_bytes_says_so():
 
 
 def test_without_a_loop_nothing_is_refused():
-    refuse_on_loop_thread("this")
+    refuse_on_loop_thread("this", "that")

@@ -21,17 +21,26 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
+# How long a foreign thread may take from one line of `Task.cancel()` to the next: a second.
+_TURNS = 1000
+_MOMENT = 0.001
+
 
 class _Refusing(asyncio.Future[None]):
     """A future whose cancel is refused, after `on_cancel` was told."""
 
     on_cancel: Callable[[], object]
     lets_through: bool
+    told: bool = False
 
     def cancel(self, msg: Any | None = None) -> bool:
         """Tell the owner and say no; or let the first one through."""
+        self.told = True
         self.on_cancel()
-        return self.lets_through and super().cancel(msg)
+        if not self.lets_through or asyncio._get_running_loop() is not self.get_loop():
+            # A foreign thread's too: to let it through would touch the loop from there.
+            return False
+        return super().cancel(msg)
 
 
 @final
@@ -58,6 +67,7 @@ class Hold:
         """
         cancelled: asyncio.CancelledError | None = None
         shield: Any = None
+        told = False
         try:
             while not over():
                 self._future = future = _Refusing()
@@ -70,6 +80,9 @@ class Hold:
                     if future.lets_through:
                         shield = _shield()(shield=True)
                         shield.__enter__()
+                told = told or future.told
+            if told and cancelled is None:
+                cancelled = await _on_its_way()
             return cancelled
         finally:
             # The cancel's traceback holds this frame.
@@ -78,6 +91,16 @@ class Hold:
                 # A coroutine may be closed by another task than the shielded one.
                 with suppress(RuntimeError):
                     shield.__exit__(None, None, None)
+
+
+async def _on_its_way() -> asyncio.CancelledError | None:
+    """Take the cancel of a foreign thread that has told its hold already, and not yet the task."""
+    for turn in range(_TURNS):
+        try:
+            await asyncio.sleep(_MOMENT if turn else 0)
+        except asyncio.CancelledError as error:
+            return error
+    return None
 
 
 def _shield() -> Any:

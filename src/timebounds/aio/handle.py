@@ -25,7 +25,7 @@ from timebounds.policies.offload_evidence import OffloadOutcome, OffloadReport, 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from timebounds.bounds.clock import Alarm
+    from timebounds.bounds.alarm import Alarm
     from timebounds.bounds.errand import Errand
     from timebounds.bounds.stop import Registration, Stop
 
@@ -304,7 +304,8 @@ class OffloadHandle(Generic[T]):
         if work.never_started:
             at_once = work.submitted >= work.deadline._at
             kept = "it never started" if at_once else "it never started: no thread was free"
-        if cause is _STOPPED:
+        if cause in (_STOPPED, _CANCELLED):
+            # Cancelled: not whoever awaits this, but the task at the end of its scope.
             text = f"{work.deadline._stopped(what, now)}; {kept}".rstrip("; ")
             return StopRequested(text, report=self.report)
         if cause is _EXPIRED or (work.late and cause is None):

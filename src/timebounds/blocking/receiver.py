@@ -9,25 +9,16 @@ from __future__ import annotations
 from sys import _getframe, maxsize, modules
 from typing import TYPE_CHECKING, final
 
-from timebounds._checks import (
-    as_delimiter,
-    count,
-    member,
-    nanoseconds,
-    refuse_on_loop_thread,
-    writable,
-)
+from timebounds._checks import refuse_on_loop_thread, writable
 from timebounds.blocking.socket_port import port_for
 from timebounds.blocking.turn import Turn
 from timebounds.bounds.allowance import Overrun, RetryAllowance
 from timebounds.bounds.clock import not_backwards
-from timebounds.bounds.deadline import NEVER_NS, Deadline, as_deadline
+from timebounds.bounds.deadline import Deadline, as_deadline
 from timebounds.policies.evidence import ReceiveOutcome, ReceiveReport
-from timebounds.policies.inbox import Exactly, Inbox, Some, Target, Until
+from timebounds.policies.inbox import Exactly, Inbox, Target
 from timebounds.policies.plan import drive
 from timebounds.policies.receiving import (
-    MinRate,
-    Rules,
     begin,
     conclude,
     discard,
@@ -36,6 +27,7 @@ from timebounds.policies.receiving import (
     receiving,
     settle_at_once,
 )
+from timebounds.policies.wants import as_rules, exactly, some, until
 
 COMPLETE = ReceiveOutcome.COMPLETE
 
@@ -48,6 +40,7 @@ if TYPE_CHECKING:
     from timebounds._checks import Seconds
     from timebounds.blocking.waiting import SocketLike
     from timebounds.bounds.allowance import Allowance
+    from timebounds.policies.receiving import MinRate
 
 __all__ = ["BudgetedReceiver"]
 
@@ -88,18 +81,7 @@ class BudgetedReceiver:
         min_rate: MinRate | None = None,
         overrun: Overrun = Overrun.CAP,
     ) -> None:
-        idle_ns = NEVER_NS
-        if idle_timeout is not None:
-            idle_ns = nanoseconds(idle_timeout, "idle_timeout", positive=True)
-        if not callable(getattr(allowance, "spend", None)):
-            msg = (
-                f"allowance must be a RetryAllowance like RetryAllowance(2), not {allowance!r:.80}"
-            )
-            raise TypeError(msg)
-        if min_rate is not None and not isinstance(min_rate, MinRate):
-            msg = f"min_rate must be MinRate(bytes_per_second, grace), not {min_rate!r:.80}"
-            raise TypeError(msg)
-        self._rules = Rules(idle_ns, min_rate, member(overrun, "overrun", Overrun))
+        self._rules = as_rules(idle_timeout, allowance, min_rate, overrun)
         self._allowance = allowance
         self._port = port_for(sock)
         self._inbox = Inbox()
@@ -131,9 +113,9 @@ class BudgetedReceiver:
 
         A stop by any exception, Ctrl-C too, keeps the bytes: `resume` goes on, `discard` gives up.
         """
-        if type(size) is not int or not 0 <= size <= maxsize:  # mostly without a call
-            size = count(size, "size")
-        return self._receive(Exactly(size, self._allowance), deadline)
+        if type(size) is int and 0 <= size <= maxsize:  # mostly without a call
+            return self._receive(Exactly(size, self._allowance), deadline)
+        return self._receive(exactly(size, self._allowance), deadline)
 
     def receive_into(self, buffer: WriteableBuffer, deadline: Deadline) -> None:
         """Fill the whole writable `buffer`; never ask the socket for more.
@@ -152,9 +134,7 @@ class BudgetedReceiver:
         Raises:
             LimitExceeded: no delimiter within `max_bytes`. Only `discard` helps then.
         """
-        mark = as_delimiter(delimiter, "delimiter")
-        max_bytes = count(max_bytes, "max_bytes", minimum=len(mark))
-        return self._receive(Until(mark, max_bytes, self._allowance), deadline)
+        return self._receive(until(delimiter, max_bytes, self._allowance), deadline)
 
     def receive_some(self, max_bytes: int, deadline: Deadline) -> bytes:
         """Return what is there, between 1 and `max_bytes` bytes; b"" only at the end.
@@ -162,8 +142,7 @@ class BudgetedReceiver:
         Bounded and raising as `receive_exactly`, without PeerClosed. It has no target to miss, so
         after a timeout the position in the stream is known and the next verb may follow.
         """
-        max_bytes = count(max_bytes, "max_bytes", minimum=1)
-        return self._receive(Some(max_bytes, self._allowance), deadline)
+        return self._receive(some(max_bytes, self._allowance), deadline)
 
     def resume(self, deadline: Deadline) -> bytes:
         """Go on with the unfinished operation: same target, kept bytes, the rest of the allowance.
@@ -197,7 +176,7 @@ class BudgetedReceiver:
         if type(deadline) is not Deadline:
             deadline = as_deadline(deadline)
         if "asyncio.events" in modules:
-            refuse_on_loop_thread("BudgetedReceiver")
+            refuse_on_loop_thread("BudgetedReceiver", "AsyncBudgetedReceiver")
         mine: list[FrameType] = []
         if self._turn.setdefault("holder", mine) is not mine:
             self._turn.contend(mine, "a BudgetedReceiver")

@@ -66,6 +66,10 @@ class Pool:
                 _discard(self._line, work)
                 raise
 
+    def working(self) -> int:
+        """Return how many threads are at work, or have work in line."""
+        return len(self.threads) - len(self.resting) + self._line.qsize()
+
     def _staff(self) -> None:
         """Start a thread if one is wanted and allowed."""
         if self._line.qsize() <= len(self.resting):

@@ -21,6 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, final
 
 from timebounds._checks import NS, nanoseconds, running_loop
+from timebounds.bounds.alarm import LoopAlarm, refuse_fake_loop
 from timebounds.errors import ClockError
 
 if TYPE_CHECKING:
@@ -28,10 +29,11 @@ if TYPE_CHECKING:
     from asyncio import Future
     from collections.abc import Callable
 
+    from timebounds.bounds.alarm import Alarm
+
 __all__ = [
     "MONOTONIC",
     "WALL",
-    "Alarm",
     "BootClock",
     "Clock",
     "MonotonicClock",
@@ -57,14 +59,6 @@ class Poller(Protocol):
 
     def poll(self, timeout: float | None = None, /) -> list[tuple[int, int]]:
         """Wait at most `timeout` milliseconds; return (descriptor, events) pairs."""
-        ...
-
-
-class Alarm(Protocol):
-    """What `SteadyClock.alarm` returns."""
-
-    def cancel(self) -> object:
-        """Call it off, if it has not gone off."""
         ...
 
 
@@ -133,6 +127,7 @@ class SteadyClock(Clock[float], Protocol):
 
         limit = nanoseconds(seconds, "seconds")
         if limit:
+            refuse_fake_loop(self, running_loop())
             await _await(self, limit, asyncio.sleep)
 
     async def await_done(self, future: Future[Any], seconds: float | None) -> bool:
@@ -141,21 +136,42 @@ class SteadyClock(Clock[float], Protocol):
         Returns True when it is done. Neither a cancel nor the end of the time touches the
         future. Raises ClockError when the clock goes back. For tasks.
         """
-        import asyncio  # noqa: PLC0415  (the blocking half must not pay for it)
+        limit = None if seconds is None else nanoseconds(seconds, "seconds")
+        loop = future.get_loop()
+        refuse_fake_loop(self, loop)
 
         async def once(longest: float) -> bool:
-            await asyncio.wait([future], timeout=longest)
+            waiter = loop.create_future()
+
+            def wake(_: object = None) -> None:
+                if not waiter.done():
+                    waiter.set_result(None)
+
+            future.add_done_callback(wake)
+            timer = loop.call_later(longest, wake)
+            try:
+                await waiter
+            finally:
+                timer.cancel()
+                future.remove_done_callback(wake)
             return future.done()
 
-        limit = None if seconds is None else nanoseconds(seconds, "seconds")
-        return bool(await _await(self, limit, once))
+        return future.done() or bool(await _await(self, limit, once))
 
     def alarm(self, seconds: float, wake: Callable[[], object]) -> Alarm:
         """Call `wake()` in this thread's event loop when `seconds` of this clock have passed.
 
         Never before; at most once. Returns what calls it off. For tasks.
         """
-        return _LoopAlarm(self, nanoseconds(seconds, "seconds"), wake)
+        ns = nanoseconds(seconds, "seconds")
+        refuse_fake_loop(self, running_loop())
+        return LoopAlarm(reader(self), ns, _longest(self), wake)
+
+
+def _longest(clock: SteadyClock) -> int:
+    """Return the ns of one wait in the system, after which the clock is looked at again."""
+    # Suspend stops the system's timers but not this clock: look at it every second.
+    return NS if isinstance(clock, BootClock) else _DAY_NS
 
 
 class _Slices:
@@ -167,8 +183,7 @@ class _Slices:
         self._read = reader(clock)
         self._start = self._last = self._read()
         self._limit = limit_ns
-        # Suspend stops the system's timers but not this clock: look at it every second.
-        self._longest = NS if isinstance(clock, BootClock) else _DAY_NS
+        self._longest = _longest(clock)
 
     def next(self) -> float | None:
         """Return the seconds of the next slice, or None when the clock says that all is over."""
@@ -203,32 +218,6 @@ async def _await(clock: SteadyClock, limit_ns: int | None, once: Callable[[float
             return got
         longest = slices.next()
     return None
-
-
-@final
-class _LoopAlarm:
-    """An alarm by the timers of the running loop, which looks at the clock before it goes off."""
-
-    __slots__ = ("_at", "_handle", "_longest", "_loop", "_read", "_wake")
-
-    def __init__(self, clock: SteadyClock, ns: int, wake: Callable[[], object]) -> None:
-        self._read = reader(clock)
-        self._at = self._read() + ns
-        self._wake = wake
-        self._loop = running_loop()
-        self._longest = NS if isinstance(clock, BootClock) else _DAY_NS
-        self._handle = self._loop.call_later(min(ns, self._longest) / NS, self._look)
-
-    def _look(self) -> None:
-        left = self._at - self._read()
-        if left > 0:
-            self._handle = self._loop.call_later(min(left, self._longest) / NS, self._look)
-        else:
-            self._wake()
-
-    def cancel(self) -> None:
-        """Call it off."""
-        self._handle.cancel()
 
 
 @final

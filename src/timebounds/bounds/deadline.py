@@ -18,7 +18,7 @@ from math import inf
 from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING, NoReturn, TypeGuard, final
 
-from timebounds._checks import FAR_NS, NS, nanoseconds, no_deadline
+from timebounds._checks import FAR_NS, NS, nanoseconds, no_deadline, running_loop, shown
 from timebounds._values import Value
 from timebounds.bounds.clock import MONOTONIC, SteadyClock, reader
 from timebounds.bounds.stop import StopSignal, as_stop, joined
@@ -83,6 +83,24 @@ class Deadline(Value):
     def never(*, clock: SteadyClock = MONOTONIC, stop: StopSignal | None = None) -> Deadline:
         """Return the deadline that never comes. Forever has to be spelled. Reads no clock."""
         return _make(NEVER_NS, inf, clock, reader(clock), None if stop is None else as_stop(stop))
+
+    @staticmethod
+    def from_scope(
+        scope: object, *, clock: SteadyClock = MONOTONIC, stop: StopSignal | None = None
+    ) -> Deadline:
+        """Return what is left of an `asyncio.Timeout` or an anyio cancel scope, as a deadline.
+
+        The scope's instant is one of the running loop; on `clock` the same time is left. A scope
+        without a limit gives a never-deadline. For tasks.
+        """
+        ask = getattr(scope, "when", None)
+        when: object = ask() if callable(ask) else getattr(scope, "deadline", scope)
+        if isinstance(when, bool) or not (when is None or isinstance(when, (int, float))):
+            msg = f"scope must be an asyncio.Timeout or an anyio CancelScope, not {shown(scope)}"
+            raise TypeError(msg)
+        if when is None or when == inf:
+            return Deadline.never(clock=clock, stop=stop)
+        return Deadline.after(max(0.0, when - running_loop().time()), clock=clock, stop=stop)
 
     @property
     def clock(self) -> SteadyClock:

@@ -149,7 +149,7 @@ def _left(deadline: Bound, others: list[Wakeable]) -> float:
 def wait_in_thread(signal: Wakeable, deadline: Bound) -> bool:
     """Block until the signal is requested (True) or the deadline passes (False)."""
     others = _others(signal, deadline)
-    refuse_on_loop_thread("StopSignal.wait")
+    refuse_on_loop_thread("StopSignal.wait", "wait_requested")
     # One that is not needed twice may be entered twice.
     with Waking(signal) as fd, Waking(others[0] if others else signal) as other:
         poller = select.poll()

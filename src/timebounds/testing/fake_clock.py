@@ -7,7 +7,7 @@ running thread or task moves the clock itself; `jump(s)`, which goes over all ti
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, TypeVar, final
 
 from timebounds._checks import count, nanoseconds, signed_nanoseconds
 from timebounds._checks import patience as real_seconds
@@ -18,11 +18,13 @@ from timebounds.testing.fake_face import Face
 from timebounds.testing.fake_time import Timeline, Timer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
     from timebounds._checks import Seconds
 
 __all__ = ["FakeClock", "Timer"]
+
+T = TypeVar("T")
 
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
@@ -123,11 +125,6 @@ class FakeClock(Face):
             raise ClockError(msg)
 
     @property
-    def waiting(self) -> tuple[str, ...]:
-        """Who waits on this clock and until when, in order of their instants."""
-        return tuple(str(each) for each in self._timeline.waiting())
-
-    @property
     def sleeps(self) -> tuple[float, ...]:
         """The seconds of every sleep that was asked of this clock."""
         return tuple(self._sleeps)
@@ -139,6 +136,19 @@ class FakeClock(Face):
     def script_sleep_failure(self, error: BaseException) -> None:
         """Let the next unscripted sleep raise `error` at once."""
         self._scripted.append(error)
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run `coroutine` in an event loop on this clock's time, and return its value.
+
+        The loop lets time pass by itself, from timer to timer, whenever nothing else is to be done:
+        thirty seconds of sleeping take a millisecond. Ends as `asyncio.run` does.
+
+        Raises:
+            ClockError: everybody waits and nothing is to come; it says who.
+        """
+        from timebounds.testing.loop import run_virtual  # noqa: PLC0415  (only tasks pay for it)
+
+        return run_virtual(self, coroutine)
 
     def __repr__(self) -> str:
         return f"<FakeClock at {self.now():g} s>"

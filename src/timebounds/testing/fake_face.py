@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from asyncio import Future
     from collections.abc import Callable
 
-    from timebounds.bounds.clock import Alarm, Poller
+    from timebounds.bounds.alarm import Alarm
+    from timebounds.bounds.clock import Poller
     from timebounds.testing.fake_time import Timeline, Waiter
 
 
@@ -157,6 +158,28 @@ class Face(SteadyClock):
         waiter = self._timeline.arm(ns, _task_name(), fire, boot=self._boot, is_thread=False)
         return Timer(self._timeline, waiter)
 
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """Who waits on this clock and until when, in order of their instants."""
+        return tuple(str(each) for each in self._timeline.waiting())
+
+    @property
+    def patience(self) -> float:
+        """Real seconds before a wait that nobody ends gives up."""
+        return self._timeline.patience
+
+    def waiting_threads(self) -> int:
+        """Return how many threads wait on this clock."""
+        return sum(each.left is not None for each in self._timeline.waiting())
+
+    def until_next(self) -> int | None:
+        """Return the ns until the next waiter or callback; None without one."""
+        return self._timeline.until_next()
+
+    def pass_ns(self, ns: int) -> None:
+        """Let so many ns pass through every instant."""
+        self._timeline.move(ns)
+
     def _step(self, ns: int) -> tuple[bool, int]:
         """Move to the next waiter, at most `ns`; say whether all has passed, and what is left."""
         next_one = self._timeline.until_next()
@@ -180,8 +203,11 @@ class Face(SteadyClock):
         waiter = self._timeline.arm(ns, _task_name(), wake, boot=self._boot, is_thread=False)
         try:
             awaited = {timer} if future is None else {timer, future}
+            # On a loop that moves this clock itself nobody has to be patient.
+            moved = getattr(loop, "timebounds_clock", None)
+            patience = None if _same(moved, self) else self._timeline.patience
             done, _ = await asyncio.wait(
-                awaited, timeout=self._timeline.patience, return_when=asyncio.FIRST_COMPLETED
+                awaited, timeout=patience, return_when=asyncio.FIRST_COMPLETED
             )
             if not done:
                 self._give_up(waiter)
@@ -215,6 +241,11 @@ class Face(SteadyClock):
 
 def _forever(ns: int | None) -> int:
     return (1 << 100) if ns is None else ns
+
+
+def _same(one: object, other: Face) -> bool:
+    """Say whether `one` is a face of the same time."""
+    return isinstance(one, Face) and one._timeline is other._timeline
 
 
 def _task_name() -> str:

@@ -1,0 +1,249 @@
+"""How a task reads: from a stream reader, and from a raw socket through its loop.
+
+Rules (R4, R9, R14 of the contracts):
+- What is there already is taken at once, without a turn of the loop.
+- A read that waits is a coroutine of the reader that is stepped by hand: it is waited for by the
+  deadline's clock, woken by its stop, and closed when the limit is over. No task is cancelled, and
+  no byte is taken by a read that nobody waits for.
+- Bytes are stored in the step that takes them: no await lies between.
+
+What must not live here: deadlines, retries, outcomes.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING, Any, Protocol, final
+
+from timebounds._checks import NS, running_loop
+from timebounds.bounds.clock import not_backwards
+from timebounds.bounds.waking import tell
+from timebounds.policies.inbox import Into, Reply, Target
+
+if TYPE_CHECKING:
+    from asyncio import Future
+    from collections.abc import Awaitable, Generator
+
+    from timebounds.bounds.deadline import Deadline
+
+__all__ = ["ReaderLike"]
+
+_ANSWER = Reply.ANSWER
+_SILENCE = Reply.SILENCE
+
+
+class ReaderLike(Protocol):
+    """What a receiver needs of a stream reader; `asyncio.StreamReader` has it."""
+
+    def read(self, n: int = -1, /) -> Awaitable[bytes]:
+        """Return at most `n` bytes, b"" at the end. When closed while it waits it takes none."""
+        ...
+
+
+Source = ReaderLike | socket.socket
+
+
+class TaskPort(Protocol):
+    """A port over one stream, for tasks."""
+
+    def read_now(self, target: Target, /) -> bool:
+        """Read without waiting; False when there is nothing yet."""
+        ...
+
+    async def perform(self, target: Target, deadline: Deadline, /) -> Reply:
+        """Read once, waiting at most the target's limit on the deadline's clock."""
+        ...
+
+
+def port_for(source: object) -> TaskPort:
+    """Return the port for a reader or a non-blocking socket, or say why there is none.
+
+    Raises:
+        TypeError: neither of them, a datagram socket, or a TLS socket.
+        ValueError: a closed or blocking socket.
+    """
+    if isinstance(source, socket.socket):
+        if source.type != socket.SOCK_STREAM:
+            msg = (
+                f"source must be a stream socket, not {source.type!r}: a datagram cut short is lost"
+            )
+            raise TypeError(msg)
+        if type(source).recv is not socket.socket.recv:
+            name = type(source).__name__
+            msg = (
+                f"source is a {name}, which no loop can read: use asyncio.open_connection(ssl=...)"
+            )
+            raise TypeError(msg)
+        if source.fileno() < 0:
+            msg = "source is closed: make the receiver while the connection is open"
+            raise ValueError(msg)
+        if source.gettimeout() != 0.0:
+            msg = "source must be non-blocking in a loop: call source.setblocking(False) first"
+            raise ValueError(msg)
+        return RawPort(source)
+    if callable(getattr(source, "read", None)):
+        return StreamPort(source)
+    blocking = ": a blocking one belongs to BudgetedReceiver" * hasattr(source, "recv")
+    name = type(source).__name__
+    msg = f"source must be an asyncio.StreamReader or a non-blocking socket, not {name}{blocking}"
+    raise TypeError(msg)
+
+
+async def wait(future: Future[Any], target: Target, deadline: Deadline) -> bool:
+    """Wait until `future` is done; False when the target's limit, or a stop, is first."""
+    stop, clock = deadline._stop, deadline._clock
+    if stop is None:
+        if target.limit is None:
+            await clock.await_done(future, None)
+        else:
+            left = _left(target, deadline)
+            while left > 0 and not await clock.await_done(future, left / NS):
+                left = _left(target, deadline)
+        return future.done()
+    loop = running_loop()
+    woken = loop.create_future()
+
+    def wake(_: object = None) -> None:
+        if not woken.done():
+            woken.set_result(None)
+
+    future.add_done_callback(wake)
+    registration = stop.on_request(lambda: tell(loop, wake))
+    try:
+        limit = None if target.limit is None else max(0, _left(target, deadline)) / NS
+        await clock.await_done(woken, limit)
+    finally:
+        registration.remove()
+        future.remove_done_callback(wake)
+    return future.done()
+
+
+def _left(target: Target, deadline: Deadline) -> int:
+    assert target.limit is not None
+    now = deadline._now()
+    not_backwards(target.since, now)
+    return target.since + target.limit - now
+
+
+@final
+class StreamPort:
+    """A stream reader, read by stepping its `read`."""
+
+    __slots__ = ("_reader", "_step")
+
+    def __init__(self, reader: Any) -> None:
+        self._reader = reader
+        # A read that waits, and what it waits for.
+        self._step: tuple[Generator[Any, None, bytes], Future[Any]] | None = None
+
+    def read_now(self, target: Target) -> bool:
+        """Read without waiting; False when there is nothing yet."""
+        if self._step is None:
+            reading = self._reader.read(target.ask)
+            if not hasattr(reading, "__await__"):
+                if isinstance(reading, bytes):
+                    _store(target, reading)
+                name = type(self._reader).__name__
+                msg = f"{name}.read is not async: a blocking reader belongs to a thread"
+                raise TypeError(msg)
+            step = reading.__await__()
+        else:
+            step, _ = self._step
+            self._step = None
+        try:
+            waits_for = step.send(None)
+        except StopIteration as end:
+            _store(target, end.value)
+            return True
+        # As a task does it: who takes the future takes this mark, too.
+        waits_for._asyncio_future_blocking = False
+        self._step = (step, waits_for)
+        return False
+
+    async def perform(self, target: Target, deadline: Deadline) -> Reply:
+        """Read once, waiting at most the target's limit on the deadline's clock."""
+        try:
+            # One that read_now has left waiting is waited for first.
+            while self._step is not None or not self.read_now(target):
+                assert self._step is not None
+                if not await wait(self._step[1], target, deadline):
+                    return _SILENCE
+                if self.read_now(target):
+                    break
+        except BaseException:
+            if self._step is not None and self._step[1].done():
+                # It may have taken bytes already: they are stored, whatever ends this.
+                self._finish(target)
+            raise
+        finally:
+            if self._step is not None:
+                self._step[0].close()
+                self._step = None
+        return _ANSWER
+
+    def _finish(self, target: Target) -> None:
+        try:
+            self.read_now(target)
+        except Exception:  # noqa: BLE001  (what ends the receive is on its way)
+            return
+
+
+def _store(target: Target, data: object) -> None:
+    """Store what a read brought, all of it; complain when that is not what was asked for."""
+    if not isinstance(data, (bytes, bytearray)):
+        msg = f"read({target.ask}) returned {type(data).__name__}, not bytes"
+        raise TypeError(msg)
+    ask = target.ask
+    if type(target) is Into:
+        target.view[-ask:][: len(data)] = data[:ask]
+        target.counts.append(min(len(data), ask))
+        if len(data) <= ask:
+            return
+        target.chunks.append(bytes(data[ask:]))
+    else:
+        target.chunks.append(bytes(data))
+    if len(data) > ask:
+        msg = f"read({ask}) returned {len(data)} bytes: all are kept"
+        raise RuntimeError(msg)
+
+
+@final
+class RawPort:
+    """A non-blocking stream socket: read first, watched by the loop only when that would block."""
+
+    __slots__ = ("_sock",)
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+
+    def read_now(self, target: Target) -> bool:
+        """Read without waiting; False when there is nothing yet."""
+        sock, ask = self._sock, target.ask
+        try:
+            # One chain of C calls from the kernel to the store.
+            if type(target) is Into:
+                target.counts.extend(map(sock.recv_into, (target.view[-ask:],)))
+            else:
+                target.chunks.extend(map(sock.recv, (ask,)))
+        except BlockingIOError:
+            return False
+        return True
+
+    async def perform(self, target: Target, deadline: Deadline) -> Reply:
+        """Read once, waiting at most the target's limit on the deadline's clock."""
+        loop = running_loop()
+        while not self.read_now(target):
+            ready = loop.create_future()
+            fd = self._sock.fileno()
+            loop.add_reader(fd, _settle, ready)
+            try:
+                if not await wait(ready, target, deadline):
+                    return _SILENCE
+            finally:
+                loop.remove_reader(fd)
+        return _ANSWER
+
+
+def _settle(ready: Future[None]) -> None:
+    if not ready.done():
+        ready.set_result(None)

@@ -1,0 +1,162 @@
+"""`AsyncBudgetedReceiver`: as `BudgetedReceiver`, for tasks.
+
+The rules are in `policies/receiving.py`, the ways of waiting in `ports.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from timebounds._checks import writable
+from timebounds.aio.ports import port_for
+from timebounds.bounds.allowance import Overrun, RetryAllowance
+from timebounds.bounds.clock import not_backwards
+from timebounds.bounds.deadline import Deadline, as_deadline
+from timebounds.errors import Busy
+from timebounds.policies.evidence import ReceiveOutcome, ReceiveReport
+from timebounds.policies.inbox import Inbox, Target
+from timebounds.policies.plan import adrive
+from timebounds.policies.receiving import (
+    begin,
+    conclude,
+    discard,
+    judge,
+    nothing,
+    receiving,
+    settle_at_once,
+)
+from timebounds.policies.wants import as_rules, exactly, some, until
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+    from timebounds._checks import Seconds
+    from timebounds.aio.ports import Source
+    from timebounds.bounds.allowance import Allowance
+    from timebounds.policies.receiving import MinRate
+
+__all__ = ["AsyncBudgetedReceiver"]
+
+_COMPLETE = ReceiveOutcome.COMPLETE
+
+
+@final
+class AsyncBudgetedReceiver:
+    """Receives bytes in a task from a stream that stays the caller's, under one deadline each.
+
+    The same verbs, rules and reports as `BudgetedReceiver`. A cancel in the middle of a receive
+    loses no byte: what had come is `pending`, and the operation `Unfinished` until `resume` or
+    `discard`. For one task at a time. With data there already a verb makes no turn of the loop.
+
+    Args:
+        source: an `asyncio.StreamReader`, or anything with such a `read`; or a connected,
+            non-blocking stream socket. It is never closed, and nobody else may read from it.
+        idle_timeout, allowance, min_rate, overrun: as for `BudgetedReceiver`.
+    """
+
+    __slots__ = ("_allowance", "_inbox", "_inside", "_port", "_rules")
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        idle_timeout: Seconds | None = None,
+        allowance: Allowance = RetryAllowance.none(),  # noqa: B008  (frozen)
+        min_rate: MinRate | None = None,
+        overrun: Overrun = Overrun.CAP,
+    ) -> None:
+        self._rules = as_rules(idle_timeout, allowance, min_rate, overrun)
+        self._allowance = allowance
+        self._port = port_for(source)
+        self._inbox = Inbox()
+        self._inside = False
+
+    @property
+    def report(self) -> ReceiveReport | None:
+        """What the last operation reported; None before the first and while one is under way."""
+        return self._inbox.report
+
+    @property
+    def pending(self) -> bytes:
+        """A copy of the bytes that were taken from the stream and not handed out."""
+        return self._inbox.pending
+
+    async def receive_exactly(self, size: int, deadline: Deadline) -> bytes:
+        """Return exactly `size` bytes; never ask the stream for more.
+
+        Bounds the whole operation, backoff included, by `deadline`. Raises as the blocking one;
+        a cancel passes through, with the bytes kept.
+        """
+        return await self._receive(exactly(size, self._allowance), deadline)
+
+    async def receive_into(self, buffer: WriteableBuffer, deadline: Deadline) -> None:
+        """Fill the whole writable `buffer`; the bytes are handed out as they come."""
+        await self._receive(writable(buffer, "buffer"), deadline)
+
+    async def receive_until(self, delimiter: bytes, max_bytes: int, deadline: Deadline) -> bytes:
+        """Return the bytes up to and including `delimiter`, at most `max_bytes` with it."""
+        return await self._receive(until(delimiter, max_bytes, self._allowance), deadline)
+
+    async def receive_some(self, max_bytes: int, deadline: Deadline) -> bytes:
+        """Return what is there, between 1 and `max_bytes` bytes; b"" only at the end."""
+        return await self._receive(some(max_bytes, self._allowance), deadline)
+
+    async def resume(self, deadline: Deadline) -> bytes:
+        """Go on with the unfinished operation: same target, kept bytes, the rest of the allowance.
+
+        Raises:
+            Unfinished: nothing is unfinished, or resuming can not help.
+        """
+        return await self._receive(None, deadline)
+
+    def discard(self) -> bytes:
+        """Give up the unfinished operation; return the pending bytes, which are handed out by it.
+
+        Waits for nothing.
+        """
+        self._refuse_a_second()
+        return discard(self._inbox)
+
+    def _refuse_a_second(self) -> None:
+        if self._inside:
+            msg = "an AsyncBudgetedReceiver is in use by another task: one user at a time"
+            raise Busy(msg)
+
+    async def _receive(self, wanted: Target | memoryview | None, deadline: Deadline) -> bytes:
+        """Run one operation: a new target, a buffer to fill, or (None) the unfinished one."""
+        as_deadline(deadline)
+        self._refuse_a_second()
+        self._inside = True
+        try:
+            target = begin(self._inbox, wanted, self._allowance, in_doubt=False)
+            if target.requested == 0:
+                return nothing(self._inbox, target)
+            return await self._run(target, deadline)
+        finally:
+            self._inside = False
+
+    async def _run(self, target: Target, deadline: Deadline) -> bytes:
+        inbox, rules, port = self._inbox, self._rules, self._port
+        at, clock, stop = deadline._at, deadline._now, deadline._stop
+        try:
+            now, first = clock(), None
+            # A first read whose answer is there already needs no plan: the same rule judges it.
+            if (
+                rules.min_rate is None
+                and judge(target.ask, inbox.eof, now >= at, stop) is None
+                and port.read_now(target)
+            ):
+                then, arrived = clock(), target.look()
+                if then < now:
+                    not_backwards(now, then)
+                if judge(target.ask, not arrived, then >= at, stop) is _COMPLETE:
+                    return settle_at_once(target, inbox, then - now, arrived)
+                first = (then, arrived)
+            plan = receiving(target, inbox, rules, at, now, first, stop)
+            report = await adrive(plan, port, deadline, first[0] if first else now)
+        except BaseException as error:
+            inbox.notice_end()
+            target.look()
+            error.add_note(f"{target}: {target.kept(len(inbox))}")
+            raise
+        return conclude(report, target, inbox, rules, deadline)

@@ -1,0 +1,177 @@
+"""An asyncio loop on fake time: a sleep of years takes milliseconds, and nothing is patched.
+
+Rules (F1-F3 of the contracts, A79-A84 of the cases):
+- It is the standard loop, made with a selector of ours and a `time()` that reads the fake clock.
+- Where the standard loop would block, time goes on instead, to the next timer or waiter and no
+  further; but only when nothing is ready, and nobody works: no offload, no executor's thread.
+- A thread that waits on the same clock does not work. One that waits for something else does.
+- Where the world outside may have a say, a watched descriptor or a thread that is nobody's, it is
+  given a moment of real time first.
+- What would wait for ever ends with an error that says who waits for what.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import selectors
+import sys
+import threading
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, final
+
+from timebounds._checks import NS
+from timebounds.errors import ClockError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from concurrent.futures import Executor
+
+    from timebounds.testing.fake_face import Face
+
+__all__ = ["VirtualLoop", "run_virtual"]
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+# Real seconds that the world outside is given before time goes on without it.
+_GRACE = 0.005
+# Turns of the loop at one instant, with somebody waiting for a later one: a loop without a delay.
+_TURNS = 100_000
+
+
+@final
+class _Selector(selectors.DefaultSelector):
+    """Selects what is ready; lets fake time pass where nothing is."""
+
+    loop: VirtualLoop
+
+    def select(self, timeout: float | None = None) -> Any:
+        """Return what is ready, or move the clock to the next instant at which something is."""
+        ready = super().select(0)
+        if ready or (timeout is not None and timeout <= 0):
+            self.loop.count_turn()
+            return ready
+        return self.loop.pass_time(timeout, super().select)
+
+
+@final
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """The standard event loop on the time of a fake clock.
+
+    with asyncio.Runner(loop_factory=lambda: VirtualLoop(clock)) as runner: ...
+
+    or `clock.run(coroutine)`. Everything in it that sleeps or times out by the loop's own time, and
+    everything under a deadline of that clock, moves together. Real descriptors, offloads and
+    threads are waited for in real time.
+    """
+
+    def __init__(self, clock: Face) -> None:
+        self._clock = clock
+        self._working = 0
+        self._instant = clock.now_ns()
+        self._turns = 0
+        # What the next look at the time sees, once: a float that is later than the timer that is
+        # due, where floats are coarser than the loop's own nanosecond.
+        self._due: float | None = None
+        selector = _Selector()
+        selector.loop = self
+        super().__init__(selector)
+        # Those of the loop itself: its self-pipe.
+        self._own = len(selector.get_map())
+        self._watched = selector
+
+    @property
+    def timebounds_clock(self) -> Face:
+        """The clock on whose time it runs."""
+        return self._clock
+
+    def time(self) -> float:
+        """Return the fake clock's time in seconds."""
+        due, self._due = self._due, None
+        return self._clock.now() if due is None else due
+
+    def run_in_executor(
+        self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts
+    ) -> asyncio.Future[T]:
+        """Run `func` in an executor; time stands still until it returns or waits on the clock."""
+        future = super().run_in_executor(executor, func, *args)
+        self._working += 1
+        future.add_done_callback(self._has_returned)
+        return future
+
+    def _has_returned(self, _: object) -> None:
+        self._working -= 1
+
+    def count_turn(self) -> None:
+        """Take note of a turn in which time did not pass; too many are an error."""
+        now = self._clock.now_ns()
+        if now != self._instant:
+            self._instant, self._turns = now, 0
+        self._turns += 1
+        if self._turns > _TURNS and self._clock.waiting:
+            self._turns = 0
+            msg = f"{_TURNS} turns of the loop at {self.time():g} s: something loops without delay"
+            raise ClockError(f"{msg}; {self._who()}")
+
+    def pass_time(self, timeout: float | None, select: Any) -> Any:
+        """Wait for who works, in real time; then move the clock by `timeout` or less."""
+        waited = 0.0
+        patience = self._clock.patience
+        while True:
+            busy = self._busy()
+            moment = _GRACE if busy or self._is_watched() else 0.0
+            if moment and (ready := select(moment)):
+                return ready
+            waited += moment
+            step = None if busy else self._next(timeout)
+            if step is not None:
+                self._clock.pass_ns(step)
+                return select(0)
+            if waited >= patience or not moment:
+                reason = "an offload has not returned" if busy else "nobody will wake this loop"
+                msg = f"{reason}, at {self.time():g} s of fake time, after {waited:g} real seconds"
+                raise ClockError(f"{msg}; {self._who()}")
+
+    def _next(self, timeout: float | None) -> int | None:
+        """Return the ns until the next timer of the loop or waiter of the clock."""
+        waiter = self._clock.until_next()
+        if timeout is None:
+            return waiter
+        now = self._clock.now_ns()
+        due = now / NS + timeout
+        timer = max(1, round(due * 1e9) - now)
+        if waiter is not None and waiter < timer:
+            return waiter
+        if math.ulp(due) > 1e-10:
+            self._due = math.nextafter(math.nextafter(due, math.inf), math.inf)
+        return timer
+
+    def _busy(self) -> bool:
+        """Say whether a thread works for a task of this process and does not wait on the clock."""
+        pool = getattr(sys.modules.get("timebounds.bounds._threads"), "POOL", None)
+        working = self._working
+        if pool is not None:
+            working += pool.working()
+        return working > 0 and working > self._clock.waiting_threads()
+
+    def _is_watched(self) -> bool:
+        """Say whether somebody outside may wake the loop: a descriptor or a thread."""
+        if len(self._watched.get_map()) > self._own:
+            return True
+        return threading.active_count() - len(_resting()) > 1
+
+    def _who(self) -> str:
+        tasks = [each.get_name() for each in asyncio.all_tasks(self) if not each.done()]
+        waiting = ", ".join(self._clock.waiting) or "nobody"
+        return f"tasks: {', '.join(sorted(tasks)) or 'none'}; on the clock: {waiting}"
+
+
+def _resting() -> set[threading.Thread]:
+    pool = getattr(sys.modules.get("timebounds.bounds._threads"), "POOL", None)
+    return set() if pool is None else pool.resting
+
+
+def run_virtual(clock: Face, coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine in a loop of its own on the time of `clock`, and return its value."""
+    with asyncio.Runner(loop_factory=lambda: VirtualLoop(clock)) as runner:
+        return runner.run(coroutine)
