@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 
-from timebounds import Backoff, Overrun, RetryAllowance
+from timebounds import (
+    AsyncBudgetedReceiver,
+    Backoff,
+    BoundReached,
+    Overrun,
+    PeerClosed,
+    RetryAllowance,
+)
 from timebounds.blocking.switched_port import TimeoutPort
 from timebounds.bounds.deadline import Deadline
 from timebounds.policies.inbox import Exactly, Inbox
 from timebounds.policies.plan import adrive, drive
 from timebounds.policies.receiving import Rules, receiving
-from timebounds.testing import Data, End, FakeClock, ScriptedSocket, Silence
+from timebounds.testing import Data, End, FakeClock, ScriptedSocket, ScriptedStream, Silence
 
 SECOND = 1_000_000_000
 NO_RETRY = RetryAllowance.none()
@@ -29,11 +37,43 @@ class AsyncScriptedPort:
         return self._port.perform(command, deadline)
 
 
+class Recording:
+    """A port that notes what each read was given."""
+
+    def __init__(self, port):
+        self._port = port
+        self.granted = []
+
+    def read_now(self, target):
+        return self._port.read_now(target)
+
+    async def perform(self, target, deadline):
+        self.granted.append(None if target.limit is None else target.limit / SECOND)
+        return await self._port.perform(target, deadline)
+
+
+def received(clock, size, idle, seconds, script, allowance):
+    """Run the receiver for tasks in a loop on the clock's own time."""
+    stream = ScriptedStream(clock, *script)
+    receiver = AsyncBudgetedReceiver(stream, idle_timeout=idle, allowance=allowance)
+    receiver._port = port = Recording(receiver._port)
+
+    async def main():
+        deadline = Deadline.never(clock=clock) if seconds is None else clock.deadline(seconds)
+        with contextlib.suppress(BoundReached, PeerClosed):
+            await receiver.receive_exactly(size, deadline)
+
+    clock.run(main())
+    return receiver.report, port.granted, list(clock.sleeps), clock.now()
+
+
 def run(colour, *, size, idle, seconds, script, allowance=NO_RETRY, oversleep=0):
     """Run one receive in one colour; return the report, the grants, the sleeps and the time."""
-    clock = FakeClock(auto_advance=True)
+    clock = FakeClock(auto_advance=colour != "a task's receiver")
     if oversleep:
         clock.script_oversleep(oversleep)
+    if colour == "a task's receiver":
+        return received(clock, size, idle, seconds, script, allowance)
     sock = ScriptedSocket(clock, *script)
     deadline = Deadline.never(clock=clock) if seconds is None else clock.deadline(seconds)
     rules = Rules(round(idle * SECOND), None, Overrun.CAP)
@@ -47,7 +87,7 @@ def run(colour, *, size, idle, seconds, script, allowance=NO_RETRY, oversleep=0)
     return report, sock.granted, list(clock.sleeps), clock.now()
 
 
-@pytest.fixture(params=["blocking", "asyncio"])
+@pytest.fixture(params=["blocking", "asyncio", "a task's receiver"])
 def colour(request):
     return request.param
 

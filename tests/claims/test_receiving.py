@@ -9,6 +9,8 @@ import tracemalloc
 
 import pytest
 
+from colours import scripted
+
 from timebounds import (
     Backoff,
     BoundReached,
@@ -34,13 +36,29 @@ from timebounds.testing import Data, End, Failure, FakeClock, ScriptedSocket, Si
 class Line:
     """A receiver over a script, with everything in reach."""
 
+    colour = "blocking"
+
     def __init__(self, *script, timeout=None, **options):
+        if self.colour == "asyncio":
+            self.clock, self.sock, self.receiver = scripted(*script, **options)
+            return
         self.clock = FakeClock(auto_advance=True)
         self.sock = ScriptedSocket(self.clock, *script, timeout=timeout)
         self.receiver = BudgetedReceiver(self.sock, **options)
 
     def within(self, seconds):
         return self.clock.deadline(seconds)
+
+
+@pytest.fixture(autouse=True, params=["blocking", "asyncio"])
+def colour(request, monkeypatch):
+    """Both colours run the same scenarios."""
+    monkeypatch.setattr(Line, "colour", request.param)
+    return request.param
+
+
+# What speaks of a socket's own timeout, or of its recv.
+blocking_only = pytest.mark.parametrize("colour", ["blocking"], indirect=True)
 
 
 def far(line):
@@ -83,6 +101,7 @@ def test_the_limit_in_force_is_this_calls():
     assert line.sock.granted == [0.1, 10.0]
 
 
+@blocking_only
 def test_under_a_never_deadline_a_read_waits_in_slices():
     """N3: no read is granted more than a day at once."""
     line = Line(Data(b"A", after=3 * 86_400))
@@ -113,7 +132,6 @@ AROUND = [(-1, "complete"), (0, "deadline_expired"), (1, "deadline_expired")]
 def test_the_last_bytes_around_the_deadline(offset, outcome):
     """R2, R3: at the instant it is too late, and the bytes are there."""
     line = Line(Data(b"AB", after=1 + offset * 1e-9))
-    line.receiver = BudgetedReceiver(line.sock)
     deadline = line.within(1)
     if outcome == "complete":
         assert line.receiver.receive_exactly(2, deadline) == b"AB"
@@ -536,6 +554,7 @@ def test_a_minimum_rate_lets_a_fast_peer_be():
     assert len(line.receiver.receive_exactly(20, far(line))) == 20
 
 
+@blocking_only
 def test_a_rate_that_is_used_up_by_a_late_answer_starts_no_further_read():
     """R16: data that came after the last of the allowance is kept."""
     line = Line(min_rate=MinRate(1, grace=1))
@@ -587,6 +606,7 @@ def test_a_bound_of_a_socket_below_propagates():
 
 @pytest.mark.parametrize("kind", [ConnectionResetError, OSError, KeyboardInterrupt, StopIteration])
 @pytest.mark.parametrize("timeout", [None, 0.0, 0.5, 1e-9])
+@blocking_only
 def test_whatever_ends_it_the_socket_is_as_it_was_lent(kind, timeout):
     """R9, case A07."""
     error = kind()
@@ -619,6 +639,7 @@ def test_an_unanswered_request_is_not_answered_by_the_next_reply():
     assert line.receiver.receive_exactly(7, far(line)) == b"reply 2"
 
 
+@blocking_only
 def test_a_read_that_was_interrupted_inside_a_python_recv_is_not_guessed_about():
     """R18: only discarding helps."""
     line = Line(Data(b"AB"), Failure(KeyboardInterrupt()), Data(b"CD"))
@@ -747,6 +768,7 @@ def test_an_operation_that_sees_its_clock_go_back_raises_and_keeps_the_bytes(goo
     assert receiver.pending + script.unread == b"ABCDEF"
 
 
+@blocking_only
 def test_a_scripted_peer_under_a_deadline_of_another_clock_is_refused():
     """C5: a fake peer under a real deadline would prove nothing."""
     line = Line(Data(b"A", after=5))
@@ -802,6 +824,7 @@ def test_report_and_error_survive_pickle_and_copy():
         assert twin.report.elapsed == 1.0
 
 
+@blocking_only
 def test_a_report_tells_times_in_seconds():
     line = Line(Data(b"AB", after=0.25), Silence(), Data(b"CD", after=0.25), idle_timeout=1)
     line.receiver = BudgetedReceiver(

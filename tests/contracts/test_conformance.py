@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 
 import pytest
+from colours import InLoop
 
-from timebounds import MONOTONIC, BootClock, BudgetedReceiver, Deadline, MonotonicClock, SteadyClock
-from timebounds.testing import Data, End, FakeClock, ScriptedSocket, check_clock, check_receiver
+from timebounds import (
+    MONOTONIC,
+    AsyncBudgetedReceiver,
+    BootClock,
+    BudgetedReceiver,
+    Deadline,
+    MonotonicClock,
+    SteadyClock,
+)
+from timebounds.testing import (
+    Data,
+    End,
+    FakeClock,
+    ScriptedSocket,
+    ScriptedStream,
+    check_clock,
+    check_receiver,
+)
 
 
 class MinimalClock(SteadyClock):
@@ -128,6 +146,86 @@ def test_the_receiver_conforms_on_a_socket_whose_recv_is_python():
 def test_the_receiver_conforms_on_a_scripted_socket():
     """F6, F4."""
     check_receiver(scripted_line)
+
+
+class TaskLine(SocketLine):
+    """A receiver for tasks in a loop of its own, over a real stream or a raw socket."""
+
+    def __init__(self, runner, ours, theirs, source):
+        super().__init__(ours, theirs)
+        self.runner, self.source = runner, source
+
+    def receiver(self, *, idle_timeout=None):
+        runner, inner = self.runner, AsyncBudgetedReceiver(self.source, idle_timeout=idle_timeout)
+
+        class InRunner:
+            def __getattr__(self, name):
+                value = getattr(inner, name)
+                if not name.startswith(("receive", "resume")):
+                    return value
+
+                async def call(*args):
+                    return await value(*args)
+
+                return lambda *args: runner.run(call(*args))
+
+        return InRunner()
+
+
+@contextlib.contextmanager
+def task_line(kind):
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    with asyncio.Runner() as runner, ours, theirs:
+        if kind == "a raw socket":
+            yield TaskLine(runner, ours, theirs, ours)
+            return
+
+        async def opened():
+            return await asyncio.open_connection(sock=ours)
+
+        reader, writer = runner.run(opened())
+        try:
+            yield TaskLine(runner, ours, theirs, reader)
+        finally:
+
+            async def closed():
+                writer.close()
+                with contextlib.suppress(OSError):
+                    await writer.wait_closed()
+
+            runner.run(closed())
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("kind", ["a stream reader", "a raw socket"])
+def test_the_receiver_for_tasks_conforms(kind):
+    """F6, R13."""
+    check_receiver(lambda: task_line(kind))
+
+
+class ScriptedTaskLine(ScriptedLine):
+    """A scripted stream in a loop on fake time."""
+
+    def __init__(self):
+        self.clock = FakeClock()
+        self.ours = ScriptedStream(self.clock)
+
+    def receiver(self, *, idle_timeout=None):
+        return InLoop(self.clock, AsyncBudgetedReceiver(self.ours, idle_timeout=idle_timeout))
+
+    def timeout(self):
+        return None
+
+
+@contextlib.contextmanager
+def scripted_task_line():
+    yield ScriptedTaskLine()
+
+
+def test_the_receiver_for_tasks_conforms_on_a_scripted_stream():
+    """F6, F4."""
+    check_receiver(scripted_task_line)
 
 
 class EagerClock(MinimalClock):

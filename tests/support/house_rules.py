@@ -98,6 +98,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "testing.fake_clock",
         "testing.forbidden_clock",
         "testing.scripted_socket",
+        "testing.scripted_stream",
         "testing.order",
         "testing.contracts",
         "testing",

@@ -64,15 +64,11 @@ def port_for(source: object) -> TaskPort:
     """
     if isinstance(source, socket.socket):
         if source.type != socket.SOCK_STREAM:
-            msg = (
-                f"source must be a stream socket, not {source.type!r}: a datagram cut short is lost"
-            )
+            msg = f"source must be a stream socket, not {source.type!r}"
             raise TypeError(msg)
         if type(source).recv is not socket.socket.recv:
             name = type(source).__name__
-            msg = (
-                f"source is a {name}, which no loop can read: use asyncio.open_connection(ssl=...)"
-            )
+            msg = f"source is a {name}: for TLS use the reader of asyncio.open_connection(ssl=...)"
             raise TypeError(msg)
         if source.fileno() < 0:
             msg = "source is closed: make the receiver while the connection is open"

@@ -56,6 +56,21 @@ class Failure:
 
 Step = Data | Silence | End | Failure
 
+
+def checked(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """Return the steps of a script, if they are some."""
+    for step in steps:
+        if not isinstance(step, Data | Silence | End | Failure):
+            msg = f"a script holds Data, Silence, End and Failure, not {step!r:.80}"
+            raise TypeError(msg)
+        if not isinstance(step, Silence):
+            nanoseconds(step.after, "after")
+        if isinstance(step, Data) and not step.data:
+            msg = "Data must not be empty, which would look like the end: use End() or Silence()"
+            raise ValueError(msg)
+    return steps
+
+
 # Reads into the silence after the script, one after the other: a day each, under no deadline.
 _FOR_EVER = 100_000
 
@@ -86,18 +101,7 @@ class ScriptedSocket:
 
     def extend(self, *steps: Step) -> None:
         """Add steps to the end of the script."""
-        for step in steps:
-            if not isinstance(step, Data | Silence | End | Failure):
-                msg = f"a script holds Data, Silence, End and Failure, not {step!r:.80}"
-                raise TypeError(msg)
-            if not isinstance(step, Silence):
-                nanoseconds(step.after, "after")
-            if isinstance(step, Data) and not step.data:
-                msg = (
-                    "Data must not be empty, which would look like the end: use End() or Silence()"
-                )
-                raise ValueError(msg)
-        self._script.extend(steps)
+        self._script.extend(checked(steps))
 
     @property
     def unread(self) -> bytes:

@@ -1,0 +1,57 @@
+"""The same scenario in both colours: a receiver for tasks, with the looks of a blocking one."""
+
+from __future__ import annotations
+
+from timebounds import AsyncBudgetedReceiver
+from timebounds.testing import FakeClock, ScriptedStream
+
+SECOND = 1_000_000_000
+
+
+class Recording:
+    """A port that notes what each read was given, as a scripted socket does; None when at once."""
+
+    def __init__(self, port, granted):
+        self._port = port
+        self._granted = granted
+
+    def read_now(self, target):
+        at_once = self._port.read_now(target)
+        if at_once:
+            self._granted.append(None)
+        return at_once
+
+    async def perform(self, target, deadline):
+        self._granted.append(None if target.limit is None else target.limit / SECOND)
+        return await self._port.perform(target, deadline)
+
+
+class InLoop:
+    """Each verb is run in a loop of its own, on the clock's time."""
+
+    def __init__(self, clock, receiver):
+        self._clock = clock
+        self.task_side = receiver
+
+    def __getattr__(self, name):
+        value = getattr(self.task_side, name)
+        if not name.startswith(("receive", "resume")):
+            return value
+
+        def verb(*args):
+            async def main():
+                return await value(*args)
+
+            return self._clock.run(main())
+
+        return verb
+
+
+def scripted(*script, **options):
+    """Return clock, scripted stream and receiver of the task colour."""
+    clock = FakeClock()
+    stream = ScriptedStream(clock, *script)
+    stream.granted = []
+    receiver = AsyncBudgetedReceiver(stream, **options)
+    receiver._port = Recording(receiver._port, stream.granted)
+    return clock, stream, InLoop(clock, receiver)
