@@ -327,26 +327,6 @@ def test_the_end_and_a_reset_are_what_they_are(kind):
     asyncio.run(main())
 
 
-@pytest.mark.parametrize(
-    ("make", "kind_of_error", "message"),
-    [
-        (object, TypeError, r"source must be an asyncio\.StreamReader or a non-block"),
-        (_closed, ValueError, "source is closed"),
-        (lambda: _made(socket.SOCK_DGRAM), TypeError, "source must be a stream socket"),
-        (lambda: _made(socket.SOCK_STREAM), ValueError, r"call source\.setblocking\(False\) first"),
-        (_tls, TypeError, "source is a SSLSocket: for TLS use the reader"),
-        (_Duck, TypeError, "not _Duck: a blocking one belongs to BudgetedReceiver"),
-    ],
-)
-def test_what_a_task_can_not_read_is_refused(make, kind_of_error, message):
-    """N1, R13, case A54: with the right line, before anything is touched."""
-    source = make()
-    with pytest.raises(kind_of_error, match=message):
-        AsyncBudgetedReceiver(source)
-    if hasattr(source, "close"):
-        source.close()
-
-
 class _Duck:
     def recv(self, size):
         raise AssertionError
@@ -366,6 +346,26 @@ def _tls():
     return ssl.create_default_context().wrap_socket(
         _made(socket.SOCK_STREAM), server_hostname="localhost", do_handshake_on_connect=False
     )
+
+
+@pytest.mark.parametrize(
+    ("make", "kind_of_error", "message"),
+    [
+        (object, TypeError, r"source must be an asyncio\.StreamReader or a non-block"),
+        (_closed, ValueError, "source is closed"),
+        (lambda: _made(socket.SOCK_DGRAM), TypeError, "source must be a stream socket"),
+        (lambda: _made(socket.SOCK_STREAM), ValueError, r"call source\.setblocking\(False\) first"),
+        (_tls, TypeError, "source is a SSLSocket: for TLS use the reader"),
+        (_Duck, TypeError, "not _Duck: a blocking one belongs to BudgetedReceiver"),
+    ],
+)
+def test_what_a_task_can_not_read_is_refused(make, kind_of_error, message):
+    """N1, R13, case A54: with the right line, before anything is touched."""
+    source = make()
+    with pytest.raises(kind_of_error, match=message):
+        AsyncBudgetedReceiver(source)
+    if hasattr(source, "close"):
+        source.close()
 
 
 @pytest.mark.parametrize("returned", [b"AB", None])
