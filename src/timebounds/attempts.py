@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NoReturn, final
 
 from timebounds._checks import refuse_on_loop_thread
 from timebounds._settled import Raised, Returned
-from timebounds.bounds.clock import not_backwards
+from timebounds.bounds.alarm import not_backwards
 from timebounds.errors import BoundReached, DeadlineExceeded, StopRequested
 from timebounds.policies.plan import Pause, nap, pause
 from timebounds.policies.retry_evidence import RetryOutcome, RetryReport, attach

@@ -16,8 +16,9 @@ from timebounds._values import Value
 from timebounds.aio.retry import AsyncCallPort
 from timebounds.attempts import Attempts, give_up, too_late
 from timebounds.blocking.retry import CallPort
+from timebounds.bounds.alarm import not_backwards
 from timebounds.bounds.allowance import Overrun, RetryAllowance
-from timebounds.bounds.clock import WALL, not_backwards
+from timebounds.bounds.clock import WALL
 from timebounds.bounds.deadline import Deadline, as_deadline
 from timebounds.bounds.expiry import wall_clock
 from timebounds.bounds.retry_budget import RetryBudget

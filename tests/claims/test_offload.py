@@ -1454,7 +1454,7 @@ def test_a_scope_left_without_its_end_still_closes():
         scope = await scope_over(resource).__aenter__()
         await scope.run(int, deadline=far())
         del scope
-        await until(lambda: gc.collect() and resource.closed)
+        await until(lambda: resource.closed)
         never_entered = ShieldedOffload(close=[resource.close])
         del never_entered
         gc.collect()
@@ -1545,6 +1545,66 @@ def test_a_foreign_threads_cancel_stops_the_work_at_once():
     asyncio.run(main())
 
 
+def test_a_foreign_cancel_that_is_still_on_its_way_is_waited_for():
+    """O2: it has told the work and not yet the task, which is over in between."""
+
+    async def main():
+        entered, finish = threading.Event(), threading.Event()
+        late = []
+
+        def work(job):
+            job.deadline.stop.on_request(lambda: finish.wait(20))
+            entered.set()
+            pause = threading.Event()
+            while not job.deadline.stop.requested():
+                pause.wait(0.001)
+            return 5
+
+        task = asyncio.create_task(offload_job(work, deadline=far(), on_late_result=late.append))
+        await until(entered.is_set)
+        foreign = threading.Thread(target=task.cancel)
+        foreign.start()
+        await until(lambda: late)
+        await turns(20)
+        finish.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert task.cancelled()
+        assert task.cancelling() == 1
+        assert late == [5]
+        foreign.join()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("when", ["inside", "queued"])
+def test_whoever_awaits_a_run_of_a_scope_that_is_cancelled_sees_it_stopped(when, one_thread):
+    """O2, O5: the cancel was the scope's task's, and this task was not cancelled."""
+
+    async def main():
+        resource, late, handles = Resource(), [], []
+
+        async def use():
+            executor = one_thread if when == "queued" else None
+            async with scope_over(resource, executor=executor) as scope:
+                handles.append(
+                    scope.start(resource.work, 5, deadline=far(), on_late_result=late.append)
+                )
+
+        task = asyncio.create_task(use())
+        await until(lambda: handles)
+        waits = asyncio.ensure_future(handles[0].result())
+        if when == "inside":
+            await started(resource)
+        await turns(3)
+        await cancelled(task)
+        with pytest.raises(StopRequested, match="work: stopped"):
+            await waits
+        assert late == ([5] if when == "inside" else [])
+
+    asyncio.run(main())
+
+
 def test_a_report_shows_no_value():
     """R20's rule: reports end up in logs."""
 
@@ -1608,18 +1668,19 @@ def test_nothing_keeps_a_scope_and_what_it_was_given(ending):
 
     async def main():
         resource = Resource()
-        gone = weakref.ref(resource)
+        trace, gone = resource.trace, weakref.ref(resource)
         gc.disable()
         try:
             if ending == "abandoned":
                 await scope_over(resource).__aenter__()
-                await until(lambda: resource.closed, 5)
+                await until(lambda: "closed" in trace.events, 5)
             elif ending == "value":
                 await use(resource)
             else:
                 task = asyncio.create_task(use(resource))
                 await started(resource)
-                await cancelled(task)
+                task.cancel()
+                await asyncio.wait([task])
                 del task
             del resource
             await until(lambda: gone() is None, 5)

@@ -365,16 +365,14 @@ async def in_close(resource):
 
 async def in_late_result(resource):
     """A late value is handed over to somebody slow."""
-    entered, value = threading.Event(), threading.Event()
+    value = threading.Event()
 
     def work():
-        entered.set()
+        resource.begun.set()
         value.wait(20)
         return 5
 
-    await offload(
-        work, deadline=far(), release=value.set, on_late_result=lambda _: resource.work()
-    )
+    await offload(work, deadline=far(), release=value.set, on_late_result=lambda _: resource.work())
 
 
 async def absorbs(resource):
@@ -391,6 +389,7 @@ async def absorbs(resource):
 async def turns_under_a_cancelled_scope(selector, way, resource):
     """How often the loop turns while the way waits under a cancelled scope."""
     scope = anyio.CancelScope()
+    resource.begun = threading.Event()
 
     async def inside():
         with scope:
@@ -398,7 +397,7 @@ async def turns_under_a_cancelled_scope(selector, way, resource):
 
     task = asyncio.create_task(inside())
     if way is in_late_result:
-        await turns(20)
+        await until(resource.begun.is_set)
         scope.cancel()
     await started(resource)
     scope.cancel()
@@ -523,9 +522,7 @@ def test_a_deadline_beats_no_scope_and_a_scope_beats_no_deadline(around):
         resource = Resource()
 
         async def bounded(seconds):
-            await offload(
-                resource.work, deadline=Deadline.after(seconds), release=resource.release
-            )
+            await offload(resource.work, deadline=Deadline.after(seconds), release=resource.release)
 
         if around == "anyio":
             with pytest.raises(DeadlineExceeded), after(20):
@@ -563,6 +560,7 @@ def test_a_coroutine_that_is_closed_while_it_is_shielded_leaves_in_peace(where):
 
         async def begin():
             waits = coroutine.send(None)
+            await started(resource)
             waits.cancel()
             coroutine.throw(asyncio.CancelledError())
             if where == "in its task":
@@ -572,7 +570,7 @@ def test_a_coroutine_that_is_closed_while_it_is_shielded_leaves_in_peace(where):
         coroutine.close()
         await until(lambda: "returned" in resource.trace.events)
         with anyio.move_on_after(0.01) as scope:
-            await asyncio.sleep(20)
+            await asyncio.Event().wait()
         assert scope.cancelled_caught
 
     run(main)

@@ -155,7 +155,8 @@ class Model(RuleBasedStateMachine):
         self.buffer = buffer = bytearray(size) if into is None else self.buffer
         if into is not None:
             buffer = bytearray(size)  # refused, since another one is unfinished
-        if self.call(lambda d: self.receiver.receive_into(buffer, d) or b"", budget, stop) is not None:
+        value = self.call(lambda d: self.receiver.receive_into(buffer, d) or b"", budget, stop)
+        if value is not None:
             self.got += buffer
 
     @rule(limit=st.integers(1, 12), budget=budgets, stop=stops)

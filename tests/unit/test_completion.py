@@ -58,8 +58,7 @@ def scopes(monkeypatch):
                 raise CancelScope.leaving
 
     monkeypatch.setitem(sys.modules, "anyio", SimpleNamespace(CancelScope=CancelScope))
-    done_and_scope = SimpleNamespace(done=done, scope=CancelScope)
-    return done_and_scope
+    return SimpleNamespace(done=done, scope=CancelScope)
 
 
 def test_a_cancel_is_refused_and_told_and_comes_out_as_soon_as_it_is_over(monkeypatch):

@@ -13,17 +13,17 @@ from __future__ import annotations
 
 import asyncio
 from enum import StrEnum
-from math import inf
 from typing import TYPE_CHECKING, NamedTuple, final
 
 from timebounds._checks import NS
 from timebounds.aio.completion import cancel_pending
-from timebounds.bounds.deadline import Deadline, as_deadline
+from timebounds.bounds.deadline import arm, as_deadline
 from timebounds.bounds.waking import tell
 from timebounds.errors import BoundReached, DeadlineExceeded, StopRequested
 
 if TYPE_CHECKING:
     from timebounds.bounds.alarm import Alarm
+    from timebounds.bounds.deadline import Deadline
     from timebounds.bounds.stop import Registration
 
 __all__ = ["EnforceReport", "Enforced", "enforcing"]
@@ -37,6 +37,9 @@ class Enforced(StrEnum):
     """By itself, with or without an error of its own, or by somebody else's cancel."""
     DEADLINE_EXPIRED = "deadline_expired"
     STOPPED = "stopped"
+
+
+_COMPLETED = Enforced.COMPLETED
 
 
 class EnforceReport(NamedTuple):
@@ -64,12 +67,9 @@ class enforcing:  # noqa: N801  (a context manager reads like a function)
     """
 
     __slots__ = (
-        "_alarm", "_cancelling", "_deadline", "_due", "_loop", "_raises", "_registration",
-        "_started", "_task", "report",
+        "_alarm", "_cancelling", "_deadline", "_due", "_ended", "_loop", "_raises",
+        "_registration", "_started", "_task",
     )  # fmt: skip
-
-    report: EnforceReport | None
-    """What happened; None before the end of the block."""
 
     def __init__(self, deadline: Deadline, *, raises: bool = True) -> None:
         self._deadline = as_deadline(deadline)
@@ -78,7 +78,16 @@ class enforcing:  # noqa: N801  (a context manager reads like a function)
         self._alarm: Alarm | None = None
         self._registration: Registration | None = None
         self._due: Enforced | None = None
-        self.report = None
+        self._ended: tuple[Enforced, int] | None = None
+
+    @property
+    def report(self) -> EnforceReport | None:
+        """What happened; None before the end of the block."""
+        if self._ended is None:
+            return None
+        outcome, now = self._ended
+        late = max(0, now - self._deadline._at) / NS
+        return EnforceReport(outcome, (now - self._started) / NS, late)
 
     async def __aenter__(self) -> enforcing:
         """Begin to enforce.
@@ -90,28 +99,32 @@ class enforcing:  # noqa: N801  (a context manager reads like a function)
         if task is None:
             msg = "enforcing bounds a task, and none runs here: use it inside a coroutine's task"
             raise RuntimeError(msg)
-        if self._task is not None:
+        if self._task is not None or self._ended is not None:
             msg = "an enforcing block is entered once: write `async with enforcing(deadline):`"
             raise RuntimeError(msg)
-        deadline, stop = self._deadline, self._deadline._stop
+        deadline = self._deadline
+        stop = deadline._stop
         self._task = task
-        self._loop = asyncio.get_running_loop()
-        self._started = deadline._now()
         self._cancelling = task.cancelling()
+        self._started = now = deadline._now()
+        if stop is None and now < deadline._at:
+            self._alarm = arm(deadline, now, self._look)
+            return self
         if cancel_pending():
             # It wins: let it be delivered before a bound is looked at.
             await asyncio.sleep(0)
+        self._loop = asyncio.get_running_loop()
         stopped = stop is not None and stop.requested()
-        if stopped or deadline.expired():
+        now = deadline._now()
+        if stopped or now >= deadline._at:
             due = Enforced.STOPPED if stopped else Enforced.DEADLINE_EXPIRED
             if self._raises:
-                self._task_done(due)
+                self._ended = (due, now)
                 raise self._error(due)
-            self._fire(due)
+            # By the loop: a cancel from within outlives a block that waits for nothing.
+            self._alarm = self._loop.call_soon(self._fire, due)
             return self
-        left = deadline.remaining()
-        if left != inf:
-            self._alarm = deadline._clock.alarm(left, self._expire)
+        self._alarm = arm(deadline, now, self._look)
         if stop is not None:
             self._registration = stop.on_request(self._stop)
         return self
@@ -129,18 +142,23 @@ class enforcing:  # noqa: N801  (a context manager reads like a function)
         # Whatever is told from now on comes too late.
         self._task = None
         if due is None:
-            self._task_done(Enforced.COMPLETED)
+            self._ended = (_COMPLETED, self._deadline._now())
             return False
         ours = task.uncancel() <= self._cancelling and kind is asyncio.CancelledError
-        self._task_done(due if ours else Enforced.COMPLETED)
+        self._ended = (due if ours else _COMPLETED, self._deadline._now())
         if not ours:
             return False
         if not self._raises:
             return True
         raise self._error(due) from error
 
-    def _expire(self) -> None:
-        self._fire(Enforced.DEADLINE_EXPIRED)
+    def _look(self) -> None:
+        """Fire when it is time; a float of seconds may have been some ns short of it."""
+        now = self._deadline._now()
+        if now < self._deadline._at:
+            self._alarm = arm(self._deadline, now, self._look)
+        else:
+            self._fire(Enforced.DEADLINE_EXPIRED)
 
     def _stop(self) -> None:
         """Take a request, in whatever thread."""
@@ -153,11 +171,6 @@ class enforcing:  # noqa: N801  (a context manager reads like a function)
         if self._due is None and self._task is not None:
             self._due = due
             self._task.cancel()
-
-    def _task_done(self, outcome: Enforced) -> None:
-        now = self._deadline._now()
-        late = max(0, now - self._deadline._at) / NS
-        self.report = EnforceReport(outcome, (now - self._started) / NS, late)
 
     def _error(self, due: Enforced) -> BoundReached:
         deadline, now = self._deadline, self._deadline._now()

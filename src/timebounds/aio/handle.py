@@ -12,12 +12,12 @@ Rules (O1-O6, O8 of the contracts):
 from __future__ import annotations
 
 import asyncio
-from math import inf
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, final
 
 from timebounds.aio.completion import Hold, cancel_pending, interrupted
 from timebounds.aio.telling import complain, faults, log_faults
 from timebounds.bounds._threads import POOL
+from timebounds.bounds.deadline import arm
 from timebounds.bounds.waking import tell
 from timebounds.errors import Busy, DeadlineExceeded, StopRequested, WorkerStuck
 from timebounds.policies.offload_evidence import OffloadOutcome, OffloadReport, attach, report_of
@@ -86,11 +86,11 @@ class OffloadHandle(Generic[T]):
             if work.custody is not None:
                 work.custody.enter(work)
             self._registration = work.stop.on_request(self._stopped)
-            left = work.deadline.remaining()
-            if left <= 0.0:
+            now = work.now()
+            if now >= work.deadline._at:
                 self._expire()
-            elif left != inf:
-                self._alarm = work.deadline.clock.alarm(left, self._expire)
+            else:
+                self._alarm = arm(work.deadline, now, self._expire)
             if cancel_pending():
                 self._end(_CANCELLED, "cancelled")
             if not work.over:
@@ -160,7 +160,12 @@ class OffloadHandle(Generic[T]):
         return self._over_at is not None or self._work.given_up
 
     def _expire(self) -> None:
-        self._end(_EXPIRED, "deadline")
+        now = self._work.now()
+        if now < self._work.deadline._at:
+            # A float of seconds was some ns short of it.
+            self._alarm = arm(self._work.deadline, now, self._expire)
+        else:
+            self._end(_EXPIRED, "deadline")
 
     def _stopped(self) -> None:
         self._end(_STOPPED, self._work.stop.reason or "")

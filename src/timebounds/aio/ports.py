@@ -16,7 +16,7 @@ import socket
 from typing import TYPE_CHECKING, Any, Protocol, final
 
 from timebounds._checks import NS, running_loop
-from timebounds.bounds.clock import not_backwards
+from timebounds.bounds.alarm import not_backwards
 from timebounds.bounds.waking import tell
 from timebounds.policies.inbox import Into, Reply, Target
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, final
 
 from timebounds._checks import writable
 from timebounds.aio.ports import port_for
+from timebounds.bounds.alarm import not_backwards
 from timebounds.bounds.allowance import Overrun, RetryAllowance
-from timebounds.bounds.clock import not_backwards
 from timebounds.bounds.deadline import Deadline, as_deadline
 from timebounds.errors import Busy
 from timebounds.policies.evidence import ReceiveOutcome, ReceiveReport

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, final
 from timebounds._checks import refuse_on_loop_thread, writable
 from timebounds.blocking.socket_port import port_for
 from timebounds.blocking.turn import Turn
+from timebounds.bounds.alarm import not_backwards
 from timebounds.bounds.allowance import Overrun, RetryAllowance
-from timebounds.bounds.clock import not_backwards
 from timebounds.bounds.deadline import Deadline, as_deadline
 from timebounds.policies.evidence import ReceiveOutcome, ReceiveReport
 from timebounds.policies.inbox import Exactly, Inbox, Target

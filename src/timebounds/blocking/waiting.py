@@ -12,7 +12,7 @@ import select
 from typing import TYPE_CHECKING, Protocol, final
 
 from timebounds._checks import NS
-from timebounds.bounds.clock import not_backwards
+from timebounds.bounds.alarm import not_backwards
 from timebounds.bounds.waking import Waking
 from timebounds.policies.inbox import Reply, Target
 

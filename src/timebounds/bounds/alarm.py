@@ -26,30 +26,57 @@ class Alarm(Protocol):
 
 @final
 class LoopAlarm:
-    """An alarm by the timers of the running loop, which looks at the clock before it goes off."""
+    """An alarm by the timers of the running loop, which looks at the clock before it goes off.
 
-    __slots__ = ("_at", "_handle", "_longest", "_loop", "_read", "_wake")
+    A clock that goes back puts it off, or sets it off at once where it is `strict`.
+    """
+
+    __slots__ = ("_at", "_handle", "_longest", "_loop", "_read", "_seen", "_strict", "_wake")
 
     def __init__(
-        self, read: Callable[[], int], ns: int, longest: int, wake: Callable[[], object]
+        self,
+        read: Callable[[], int],
+        now: int,
+        at: int,
+        longest: int,
+        wake: Callable[[], object],
+        *,
+        strict: bool = False,
     ) -> None:
         self._read = read
-        self._at = self._read() + ns
-        self._wake = wake
-        self._loop = running_loop()
+        self._seen = (now, now)
+        self._at = at
         self._longest = longest
-        self._handle = self._loop.call_later(min(ns, self._longest) / NS, self._look)
+        self._wake = wake
+        self._strict = strict
+        self._loop = loop = running_loop()
+        left = at - now
+        self._handle = loop.call_later((left if left < longest else longest) / NS, self._look)
 
     def _look(self) -> None:
-        left = self._at - self._read()
-        if left > 0:
+        before, now = self._seen[1], self._read()
+        left = self._at - now
+        if self._strict:
+            self._seen = (before, now)
+        if left > 0 and not (self._strict and now < before):
             self._handle = self._loop.call_later(min(left, self._longest) / NS, self._look)
         else:
             self._wake()
 
+    def check(self) -> None:
+        """Raise ClockError when it went off because the clock had gone back."""
+        not_backwards(*self._seen)
+
     def cancel(self) -> None:
         """Call it off."""
         self._handle.cancel()
+
+
+def not_backwards(before_ns: int, now_ns: int) -> None:
+    """Raise ClockError when the second reading is earlier than the first."""
+    if now_ns < before_ns:
+        msg = f"the clock went backwards by {(before_ns - now_ns) / NS} s"
+        raise ClockError(msg)
 
 
 def refuse_fake_loop(clock: object, loop: object) -> None:

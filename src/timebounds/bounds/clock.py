@@ -21,7 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, final
 
 from timebounds._checks import NS, nanoseconds, running_loop
-from timebounds.bounds.alarm import LoopAlarm, refuse_fake_loop
+from timebounds.bounds.alarm import LoopAlarm, not_backwards, refuse_fake_loop
 from timebounds.errors import ClockError
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ __all__ = [
 InstantT_co = TypeVar("InstantT_co", covariant=True)
 _T = TypeVar("_T")
 
-_DAY_NS = 86_400 * NS
+DAY_NS = 86_400 * NS
 
 
 class Poller(Protocol):
@@ -140,23 +140,29 @@ class SteadyClock(Clock[float], Protocol):
         loop = future.get_loop()
         refuse_fake_loop(self, loop)
 
-        async def once(longest: float) -> bool:
-            waiter = loop.create_future()
+        if future.done():
+            return True
+        waiter = loop.create_future()
 
-            def wake(_: object = None) -> None:
-                if not waiter.done():
-                    waiter.set_result(None)
+        def wake(_: object = None) -> None:
+            if not waiter.done():
+                waiter.set_result(None)
 
-            future.add_done_callback(wake)
-            timer = loop.call_later(longest, wake)
-            try:
-                await waiter
-            finally:
-                timer.cancel()
-                future.remove_done_callback(wake)
-            return future.done()
-
-        return future.done() or bool(await _await(self, limit, once))
+        alarm = None
+        future.add_done_callback(wake)
+        try:
+            if limit is not None:
+                read = reader(self)
+                now = read()
+                alarm = LoopAlarm(read, now, now + limit, _longest(self), wake, strict=True)
+            await waiter
+        finally:
+            future.remove_done_callback(wake)
+            if alarm is not None:
+                alarm.cancel()
+        if alarm is not None:
+            alarm.check()
+        return future.done()
 
     def alarm(self, seconds: float, wake: Callable[[], object]) -> Alarm:
         """Call `wake()` in this thread's event loop when `seconds` of this clock have passed.
@@ -165,13 +171,15 @@ class SteadyClock(Clock[float], Protocol):
         """
         ns = nanoseconds(seconds, "seconds")
         refuse_fake_loop(self, running_loop())
-        return LoopAlarm(reader(self), ns, _longest(self), wake)
+        read = reader(self)
+        now = read()
+        return LoopAlarm(read, now, now + ns, _longest(self), wake)
 
 
 def _longest(clock: SteadyClock) -> int:
     """Return the ns of one wait in the system, after which the clock is looked at again."""
     # Suspend stops the system's timers but not this clock: look at it every second.
-    return NS if isinstance(clock, BootClock) else _DAY_NS
+    return NS if isinstance(clock, BootClock) else DAY_NS
 
 
 class _Slices:
@@ -315,10 +323,3 @@ def reader(clock: SteadyClock) -> Callable[[], int]:
         return now
 
     return checked
-
-
-def not_backwards(before_ns: int, now_ns: int) -> None:
-    """Raise ClockError when the second reading is earlier than the first."""
-    if now_ns < before_ns:
-        msg = f"the clock went backwards by {(before_ns - now_ns) / NS} s"
-        raise ClockError(msg)

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, NoReturn, TypeGuard, final
 
 from timebounds._checks import FAR_NS, NS, nanoseconds, no_deadline, running_loop, shown
 from timebounds._values import Value
-from timebounds.bounds.clock import MONOTONIC, SteadyClock, reader
+from timebounds.bounds.alarm import LoopAlarm, refuse_fake_loop
+from timebounds.bounds.clock import DAY_NS, MONOTONIC, MonotonicClock, SteadyClock, reader
 from timebounds.bounds.stop import StopSignal, as_stop, joined
 from timebounds.errors import ClockError, DeadlineExceeded, StopRequested
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from timebounds._checks import Seconds
+    from timebounds.bounds.alarm import Alarm
 
 __all__ = ["Deadline"]
 
@@ -94,13 +96,14 @@ class Deadline(Value):
         without a limit gives a never-deadline. For tasks.
         """
         ask = getattr(scope, "when", None)
-        when: object = ask() if callable(ask) else getattr(scope, "deadline", scope)
+        when: object = ask() if callable(ask) else getattr(scope, "deadline", False)
         if isinstance(when, bool) or not (when is None or isinstance(when, (int, float))):
             msg = f"scope must be an asyncio.Timeout or an anyio CancelScope, not {shown(scope)}"
             raise TypeError(msg)
         if when is None or when == inf:
             return Deadline.never(clock=clock, stop=stop)
-        return Deadline.after(max(0.0, when - running_loop().time()), clock=clock, stop=stop)
+        # In this order NaN is not lost: it is refused.
+        return Deadline.after(max(when - running_loop().time(), 0.0), clock=clock, stop=stop)
 
     @property
     def clock(self) -> SteadyClock:
@@ -298,6 +301,18 @@ def capped(deadline: Deadline, ns: int, asked: float, now: int) -> Deadline:
     if deadline._at <= at:
         return deadline
     return _make(at, asked, deadline._clock, deadline._now, deadline._stop)
+
+
+def arm(deadline: Deadline, now: int, wake: Callable[[], object]) -> Alarm | None:
+    """Call `wake()` in the running loop when the deadline, which lies ahead of `now`, has come."""
+    at, clock = deadline._at, deadline._clock
+    if at == NEVER_NS:
+        return None
+    if type(clock) is not MonotonicClock:
+        return clock.alarm((at - now) / NS, wake)
+    # What its `alarm` does, without looking at the clock again.
+    refuse_fake_loop(clock, running_loop())
+    return LoopAlarm(deadline._now, now, at, DAY_NS, wake)
 
 
 def _as_seconds(seconds: Seconds, ns: int) -> float:

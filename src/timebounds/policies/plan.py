@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, final
 
 from timebounds._checks import NS
 from timebounds._values import Value
-from timebounds.bounds.clock import not_backwards
+from timebounds.bounds.alarm import not_backwards
 from timebounds.bounds.waking import wait_in_task, wait_in_thread
 
 if TYPE_CHECKING:

@@ -76,6 +76,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         selector = _Selector()
         selector.loop = self
         super().__init__(selector)
+        # In debug mode: how long a callback takes is not to be told from fake time.
+        self.slow_callback_duration = math.inf
         # Those of the loop itself: its self-pipe.
         self._own = len(selector.get_map())
         self._watched = selector
