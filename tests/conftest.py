@@ -162,7 +162,7 @@ def _descriptors():
 def _resting():
     """The library's own threads that wait for work: they end by themselves, and are none's."""
     threads = sys.modules.get("timebounds.bounds._threads")
-    return set() if threads is None else threads.POOL.resting
+    return set() if threads is None else threads.POOL.resting | threads.CARE.resting
 
 
 def _threads_left(before):

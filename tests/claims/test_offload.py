@@ -1496,7 +1496,7 @@ def test_when_no_thread_can_be_had_the_call_says_so_and_closes(monkeypatch):
 
     async def main():
         resource = Resource()
-        monkeypatch.setattr("timebounds.bounds.custody.POOL", pool)
+        monkeypatch.setattr("timebounds.bounds.custody.CARE", pool)
         monkeypatch.setattr("timebounds.aio.arguments.POOL", pool)
         with monkeypatch.context() as patch:
             patch.setattr(threading.Thread, "start", refuse)

@@ -116,7 +116,7 @@ class Offload(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.pool, custody.POOL = custody.POOL, AtOnce()
+        self.pool, custody.CARE = custody.CARE, AtOnce()
         self.loop = asyncio.SelectorEventLoop()
         self.stray = []
         self.loop.set_exception_handler(lambda _, context: self.stray.append(context["message"]))
@@ -363,7 +363,7 @@ class Offload(RuleBasedStateMachine):
         finally:
             if self.state == "inside":
                 self.puppet.orders.put("value")  # after a failure
-            custody.POOL = self.pool
+            custody.CARE = self.pool
             self.loop.close()
 
     def finish(self):

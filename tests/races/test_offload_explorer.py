@@ -161,7 +161,7 @@ class Closers:
 def table(monkeypatch):
     """A loop whose turns are steps, and the threads that close; one for many schedules."""
     selector, closers = Stepping(), Closers()
-    monkeypatch.setattr("timebounds.bounds.custody.POOL", closers)
+    monkeypatch.setattr("timebounds.bounds.custody.CARE", closers)
     loop = asyncio.SelectorEventLoop(selector)
     yield loop, selector, closers
     selector.hook = None

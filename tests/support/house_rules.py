@@ -77,6 +77,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "aio.enforcing",
         "aio.telling",
         "aio.arguments",
+        "aio.verdict",
         "aio.handle",
         "aio.offload",
         "aio.bridge",

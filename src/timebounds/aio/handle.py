@@ -14,13 +14,15 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, final
 
+from timebounds._checks import NS
 from timebounds.aio.completion import Hold, cancel_pending, interrupted
-from timebounds.aio.telling import complain, faults, log_faults
-from timebounds.bounds._threads import POOL
+from timebounds.aio.telling import complain
+from timebounds.aio.verdict import conclude
+from timebounds.bounds._threads import CARE
 from timebounds.bounds.deadline import arm
 from timebounds.bounds.waking import tell
-from timebounds.errors import Busy, DeadlineExceeded, StopRequested, WorkerStuck
-from timebounds.policies.offload_evidence import OffloadOutcome, OffloadReport, attach, report_of
+from timebounds.errors import Busy
+from timebounds.policies.offload_evidence import OffloadOutcome, OffloadReport, report_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -49,8 +51,8 @@ class OffloadHandle(Generic[T]):
     """
 
     __slots__ = (
-        "_alarm", "_awaited", "_cancels", "_complaint", "_ending", "_error", "_grace", "_hold",
-        "_loop", "_on_end", "_over_at", "_registration", "_value", "_work",
+        "_alarm", "_awaited", "_cancels", "_complaint", "_ended_at", "_ending", "_error",
+        "_grace", "_hold", "_loop", "_on_end", "_over_at", "_registration", "_value", "_work",
     )  # fmt: skip
 
     _work: Errand[T]
@@ -75,10 +77,11 @@ class OffloadHandle(Generic[T]):
         self._value: tuple[T] | None = None
         self._error: BaseException | None = None
         self._over_at: int | None = None
+        self._ended_at = 0
         # What ended it early: first come, and nothing else.
         self._ending: dict[str, tuple[OffloadOutcome]] = {}
 
-    def _launch(self, submit: Callable[[Callable[[], object]], object]) -> None:
+    def _launch(self, submit: Callable[[Errand[Any]], object]) -> None:
         """Hand the work in, unless a bound was reached or a cancel is pending already."""
         work = self._work
         try:
@@ -135,10 +138,13 @@ class OffloadHandle(Generic[T]):
 
     def _end(self, cause: OffloadOutcome, reason: str) -> None:
         """End it early, from any thread: withdraw it, or ask it to stop and release it."""
-        mine = (cause,)
-        if not self._work.end_early() or self._ending.setdefault("by", mine) is not mine:
+        if not self._work.end_early():
             return
-        if self._work.withdraw():
+        mine = (cause,)
+        first = self._ending.setdefault("by", mine) is mine
+        if first:
+            self._ended_at = self._work.now()
+        if self._work.withdraw() or not first:
             return
         tell(self._loop, self._begin_grace)
         self._work.stop.request(reason)
@@ -187,14 +193,21 @@ class OffloadHandle(Generic[T]):
             self._alarm.cancel()
             self._alarm = None
         if self._grace is not None:
-            self._alarm = self._work.deadline.clock.alarm(self._grace, self._give_up)
+            # From the request on, however late the loop has come to it.
+            left = self._grace - (self._work.now() - self._ended_at) / NS
+            if left <= 0.0:
+                self._give_up()
+                return
+            self._alarm = self._work.deadline.clock.alarm(left, self._give_up)
         self._complaint = self._loop.call_later(LONG, complain, self._work)
 
     def _give_up(self) -> None:
+        if self._work.withdraw():
+            return
         if not self._work.over and self._work.give_up():
             self._rest()
-            complain(self._work)
             tell(self._loop, self._wake)
+            complain(self._work)
 
     def _rest(self) -> None:
         """Nothing is left to watch for, and nothing may hold this any more."""
@@ -227,6 +240,9 @@ class OffloadHandle(Generic[T]):
         if self._awaited:
             msg = f"the offload of {self._work.name} is awaited already: its value is one user's"
             raise Busy(msg)
+        if asyncio.get_running_loop() is not self._loop:
+            msg = f"the offload of {self._work.name} was started in another loop: await it there"
+            raise RuntimeError(msg)
         self._awaited = True
         cancelled: asyncio.CancelledError | None = None
         try:
@@ -239,7 +255,7 @@ class OffloadHandle(Generic[T]):
         try:
             if cancelled is not None and not self._work.late:
                 await self._take_late()
-            return self._conclude(cancelled)
+            return conclude(self, cancelled)
         finally:
             # The traceback of what is raised holds this frame.
             del self, cancelled
@@ -259,68 +275,24 @@ class OffloadHandle(Generic[T]):
 
         def take() -> None:
             self._value = self._work.hand_on(self._value)
-            tell(self._loop, done)
+            if not tell(self._loop, done):
+                self._work.log()
+
+        def count() -> None:
+            self._cancels += 1
 
         try:
-            POOL.submit(take)
+            CARE.submit(take)
         except RuntimeError:
             take()  # no thread is to be had: better here than never
-        await hold.wait(lambda: over, lambda: None)
-
-    def _conclude(self, cancelled: asyncio.CancelledError | None) -> T:
-        work, error, errors = self._work, self._error, list(self._work.errors)
-        final: BaseException | None = cancelled
-        if final is None:
-            final = self._bound_reached()
-        report = self.report
-        assert report is not None
+        alarm = None
+        if self._grace is not None:
+            alarm = self._work.deadline.clock.alarm(self._grace, done)
         try:
-            if error is not None and (
-                final is None or not work.stop_caused(error) or type(error) is type(final)
-            ):
-                final, error = _in_a_coroutine(error), None
-            if final is None and errors:
-                final = BaseExceptionGroup(faults(work), errors)
-                errors = []
-            if final is None:
-                assert self._value is not None
-                return self._value[0]
-            notes = [f"its clean-up raised {each!r}" for each in errors]
-            if work.given_up:
-                notes.append(f"{work.name} is still inside its thread: timebounds.stuck()")
-            attach(final, report, *notes)
-            if cancelled is not None and final is cancelled:
-                # Nobody looks at the notes of a cancel.
-                log_faults(faults(work), errors)
-            elif error is not None:
-                final.__cause__ = error
-            raise final
+            await hold.wait(lambda: over, count)
         finally:
-            del self, work, error, errors, final, cancelled, report
-
-    def _bound_reached(self) -> BaseException | None:
-        """Return the error of the bound that ended it, if one did."""
-        work, cause = self._work, self._cause
-        what = f"offload of {work.name}"
-        now = work.now() if self._over_at is None else self._over_at
-        if work.given_up and cause is not _EXPIRED:
-            return WorkerStuck(f"{what}: {work.stop._why()}, and it has not returned in its grace")
-        kept = ""
-        if work.never_started:
-            at_once = work.submitted >= work.deadline._at
-            kept = "it never started" if at_once else "it never started: no thread was free"
-        if cause in (_STOPPED, _CANCELLED):
-            # Cancelled: not whoever awaits this, but the task at the end of its scope.
-            text = f"{work.deadline._stopped(what, now)}; {kept}".rstrip("; ")
-            return StopRequested(text, report=self.report)
-        if cause is _EXPIRED or (work.late and cause is None):
-            if work.handed_on:
-                kept = "its value came too late and went to on_late_result"
-            elif self._value is not None:
-                kept = "its value came too late and is in error.report.value"
-            text = f"{work.deadline._missed(what, max(now, work.deadline._at))}; {kept}"
-            return DeadlineExceeded(text.rstrip("; "), report=self.report)
-        return None
+            if alarm is not None:
+                alarm.cancel()
 
     @property
     def report(self) -> OffloadReport | None:
@@ -334,7 +306,7 @@ class OffloadHandle(Generic[T]):
             outcome = OffloadOutcome.STUCK
         elif self._cause is not None:
             outcome = self._cause
-        elif error is not None:
+        elif error is not None and not work.stop_caused(error):
             outcome = OffloadOutcome.RAISED
         else:
             outcome = _EXPIRED if work.late else OffloadOutcome.RETURNED
@@ -343,13 +315,3 @@ class OffloadHandle(Generic[T]):
     def __repr__(self) -> str:
         report = self.report
         return f"<OffloadHandle of {self._work.name}: {report.outcome if report else 'under way'}>"
-
-
-def _in_a_coroutine(error: BaseException) -> BaseException:
-    """Return what may be raised in a coroutine for an error of a function in a thread."""
-    if isinstance(error, (StopIteration, GeneratorExit, asyncio.CancelledError)):
-        # Here they would mean that the coroutine has ended, or that its task was cancelled.
-        wrapped = RuntimeError(f"the offloaded function raised {type(error).__name__}")
-        wrapped.__cause__ = error
-        return wrapped
-    return error

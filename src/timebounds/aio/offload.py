@@ -14,6 +14,7 @@ The thread's side is in `bounds/errand.py`, one run's in `handle.py`, waiting in
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, final
@@ -23,10 +24,10 @@ from timebounds.aio.arguments import as_grace, as_release, errand, submitter
 from timebounds.aio.completion import Hold, interrupted
 from timebounds.aio.handle import OffloadHandle
 from timebounds.aio.telling import log_faults
+from timebounds.aio.verdict import judge_scope
 from timebounds.bounds.custody import Custody
 from timebounds.bounds.waking import tell
-from timebounds.errors import BoundReached, WorkerStuck
-from timebounds.policies.offload_evidence import OffloadOutcome, OffloadReport, attach
+from timebounds.policies.offload_evidence import OffloadOutcome, OffloadReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
@@ -91,6 +92,7 @@ class ShieldedOffload:
         self._done: deque[OffloadHandle[Any]] = deque(maxlen=_REPORTS)
         self._unawaited: list[OffloadHandle[Any]] = []
         self._left = False
+        self._judged = False
 
     @property
     def reports(self) -> tuple[OffloadReport, ...]:
@@ -166,6 +168,9 @@ class ShieldedOffload:
             state = "has ended" if self._custody.closing else "was not entered"
             msg = f"the scope {state}: run inside `async with ShieldedOffload() as scope:`"
             raise RuntimeError(msg)
+        if asyncio.get_running_loop() is not self._loop:
+            msg = "the scope was entered in another loop: run its functions there"
+            raise RuntimeError(msg)
         work.custody = self._custody
         handle = OffloadHandle(work, grace=self._grace, on_end=self._ended)
         self._running[handle] = None
@@ -178,7 +183,7 @@ class ShieldedOffload:
             msg = "a ShieldedOffload is entered once: make another one"
             raise RuntimeError(msg)
         loop = asyncio.get_running_loop()
-        self._custody.on_closed = partial(tell, loop, self._hold.wake)
+        self._custody.on_closed = partial(_closed, loop, self._hold, weakref.ref(self))
         self._loop = loop
         return self
 
@@ -199,10 +204,12 @@ class ShieldedOffload:
         if interrupt:
             return  # nobody wants to wait any more
         cancelled = await self._hold.wait(self._is_over, self._cancel)
+        alone = [handle for handle in self._unawaited if not handle._awaited]
+        self._judged = True
         try:
-            self._judge(error, cancelled)
+            judge_scope(alone, self._custody.errors, error, cancelled)
         finally:
-            del self, error, cancelled
+            del self, error, cancelled, alone
 
     def __del__(self) -> None:
         # The block was left without its end, or in the middle of it, by an interrupt.
@@ -216,6 +223,7 @@ class ShieldedOffload:
             self._done.append(handle)
             told = handle._failed or handle._work.given_up or handle._work.errors
             if told and not handle._awaited:
+                self._unawaited = [each for each in self._unawaited if not each._awaited]
                 self._unawaited.append(handle)
             if handle._failed:
                 self._stop_all("another run has failed")
@@ -236,37 +244,19 @@ class ShieldedOffload:
 
     def _is_over(self) -> bool:
         # Who is inside although nothing runs was left there: closing is up to that thread.
-        closed = self._custody.done or bool(self._custody.inside)
-        return (not self._running and closed) or self._left
+        inside = list(self._custody.inside)
+        closed = self._custody.done or (inside and all(each.given_up for each in inside))
+        return (not self._running and bool(closed)) or self._left
 
-    def _judge(self, error: BaseException | None, cancelled: BaseException | None) -> None:
-        """Raise what the end of the block brought, if that is more than its error."""
-        alone = [handle for handle in self._unawaited if not handle._awaited]
-        failures = [each._error for each in alone if each._error is not None and each._failed]
-        faults = [*self._custody.errors, *(fault for each in alone for fault in each._work.errors)]
-        what = "the end of a ShieldedOffload"
-        if cancelled is not None and (
-            error is None or isinstance(error, (BoundReached, WorkerStuck))
-        ):
-            error = cancelled  # a bound never hides a cancel
-        if failures and (error is None or isinstance(error, asyncio.CancelledError)):
-            raise BaseExceptionGroup(what, failures + faults)
-        if isinstance(error, asyncio.CancelledError):
-            log_faults(what, faults)
-        elif error is not None:
-            for fault in failures + faults:
-                error.add_note(f"{what} brought {fault!r}")
-        elif faults:
-            raise BaseExceptionGroup(what, faults)
-        if error is not None and error is cancelled:
-            raise error
-        for handle in alone:
-            if error is None and handle._work.given_up:
-                stuck = WorkerStuck(f"{what}: {handle._work.name} has not returned in its grace")
-                report = handle.report
-                assert report is not None
-                attach(stuck, report)
-                raise stuck
+
+def _closed(
+    loop: asyncio.AbstractEventLoop, hold: Hold, scope: weakref.ref[ShieldedOffload]
+) -> None:
+    """Take word, in the thread that has closed; what went wrong is told where nobody waits."""
+    owner = scope()
+    if not tell(loop, hold.wake) or owner is None or owner._judged:
+        errors = [] if owner is None else owner._custody.errors
+        log_faults("the end of a ShieldedOffload", errors)
 
 
 async def offload(

@@ -11,6 +11,8 @@ import socket
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from timebounds._checks import shown
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -32,7 +34,7 @@ def shut_reading(sock: socket.socket) -> Callable[[], None]:
 
     Sending goes on. Closing instead would not wake the reader, and free its descriptor under it.
     """
-    return partial(_shut, sock, socket.SHUT_RD)
+    return partial(_shut, _checked(sock, "sock"), socket.SHUT_RD)
 
 
 def shut_peer(peer: socket.socket) -> Callable[[], None]:
@@ -40,7 +42,7 @@ def shut_peer(peer: socket.socket) -> Callable[[], None]:
 
     For tests and for both ends in one process: the reader sees the end of the stream.
     """
-    return partial(_shut, peer, socket.SHUT_RDWR)
+    return partial(_shut, _checked(peer, "peer"), socket.SHUT_RDWR)
 
 
 def request_stop(stop: StopSignal, reason: str = "") -> Callable[[], object]:
@@ -53,10 +55,20 @@ def kill_process(process: Killable) -> Callable[[], object]:
     return process.kill
 
 
+def _checked(sock: socket.socket, name: str) -> socket.socket:
+    if not callable(getattr(sock, "shutdown", None)):
+        msg = f"{name} must be a socket, not {shown(sock)}"
+        raise TypeError(msg)
+    return sock
+
+
 def _shut(sock: socket.socket, how: int) -> None:
     try:
-        # Not the method of a TLS socket, which would take its session away from the reader.
-        socket.socket.shutdown(sock, how)
+        if isinstance(sock, socket.socket):
+            # Not the method of a TLS socket, which would take its session away from the reader.
+            socket.socket.shutdown(sock, how)
+        else:
+            sock.shutdown(how)
     except OSError as error:
         if error.errno not in (errno.ENOTCONN, errno.EBADF):
             raise

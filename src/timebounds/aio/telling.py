@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 import traceback
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -21,6 +22,12 @@ _logger = logging.getLogger("timebounds")
 
 def complain(work: Errand[Any]) -> None:
     """Say that work was asked to stop and has not returned, and where its thread is."""
+    # A handler of the caller's own may fail, and nobody could do anything about it here.
+    with suppress(Exception):
+        _complain(work)
+
+
+def _complain(work: Errand[Any]) -> None:
     frame = sys._current_frames().get(work.thread or 0)
     where = "".join(traceback.format_stack(frame)) if frame else "no thread has taken it\n"
     state = "was left inside its thread" if work.given_up else "is still waited for"
@@ -36,4 +43,5 @@ def faults(work: Errand[Any]) -> str:
 def log_faults(what: str, errors: list[BaseException]) -> None:
     """Log what a clean-up raised, where a cancel goes out and nobody could catch it."""
     for each in errors:
-        _logger.error(what, exc_info=each)
+        with suppress(Exception):
+            _logger.error(what, exc_info=each)

@@ -14,10 +14,13 @@ Rules:
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from contextlib import suppress
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, final
+from weakref import WeakSet
 
 from timebounds.bounds.waking import unhandled
 
@@ -44,6 +47,8 @@ class Pool:
     def _forget(self) -> None:
         """Begin anew: a forked child has none of its parent's threads."""
         self._line: SimpleQueue[Callable[[], object]] = SimpleQueue()
+        # What is in line or in the hands of a thread, and so alive.
+        self._out: WeakSet[Callable[[], object]] = WeakSet()
         self.threads: dict[threading.Thread, None] = {}
         """The threads that were made and have not ended."""
         self.resting: set[threading.Thread] = set()
@@ -57,6 +62,9 @@ class Pool:
         if not self._watches_forks:
             self._watches_forks = True
             os.register_at_fork(after_in_child=self._forget)
+        # An object of its own: it dies when its thread lets go of it.
+        work = partial(work)
+        self._out.add(work)
         self._line.put(work)
         try:
             self._staff()
@@ -67,8 +75,8 @@ class Pool:
                 raise
 
     def working(self) -> int:
-        """Return how many threads are at work, or have work in line."""
-        return len(self.threads) - len(self.resting) + self._line.qsize()
+        """Return how much work is in line, under way, or has only just been done; never less."""
+        return len(self._out)
 
     def _staff(self) -> None:
         """Start a thread if one is wanted and allowed."""
@@ -127,3 +135,6 @@ def _discard(line: SimpleQueue[Callable[[], object]], work: Callable[[], object]
 
 POOL = Pool()
 """The threads of this process that all offloads and lookups share."""
+
+CARE = Pool(limit=sys.maxsize)
+"""Those that clean up: they must not stand in line behind the work that they wait for."""

@@ -16,8 +16,10 @@ What must not live here: deadlines, sockets, decisions.
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
+from types import BuiltinFunctionType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, final
 
 from timebounds._checks import NS, nanoseconds, running_loop
@@ -323,3 +325,16 @@ def reader(clock: SteadyClock) -> Callable[[], int]:
         return now
 
     return checked
+
+
+def unfailing(read: Callable[[], int]) -> Callable[[], int]:
+    """Return a reader that never fails: who asks must be heard, with or without the time."""
+    if type(read) is BuiltinFunctionType:
+        return read
+
+    def now() -> int:
+        with suppress(Exception):
+            return read()
+        return 0
+
+    return now

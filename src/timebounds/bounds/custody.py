@@ -16,12 +16,12 @@ import threading
 from typing import TYPE_CHECKING, Protocol, final
 
 from timebounds._checks import shown
-from timebounds.bounds._threads import POOL
+from timebounds.bounds._threads import CARE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from timebounds.bounds.stop import StopSignal
+    from timebounds.bounds.stop import Registration, StopSignal
 
 __all__: list[str] = []
 
@@ -34,6 +34,12 @@ class Inside(Protocol):
     stop: StopSignal
     errors: list[BaseException]
     released: int | None
+    returned: int | None
+
+    @property
+    def given_up(self) -> bool:
+        """Whether whoever waited for it has left."""
+        ...
 
     def now(self) -> int:
         """Read the clock of its deadline."""
@@ -72,11 +78,11 @@ class Custody:
         self._now = inside.now
         self.inside[inside] = None
 
-    def leave(self, inside: Inside) -> None:
-        """Take the leave of one that was inside; the last one closes."""
+    def leave(self, inside: Inside, *, here: bool) -> None:
+        """Take the leave of one that was inside; the last one closes, `here` or in a thread."""
         self.inside.pop(inside, None)
-        if self.closing and not self.inside:
-            self.close()
+        if self.closing:
+            self.end(here=here)
 
     def end(self, *, here: bool = False) -> None:
         """Begin to close: if nobody is inside, in a thread or `here`; else whoever leaves last."""
@@ -87,7 +93,7 @@ class Custody:
             self.close()
             return
         try:
-            POOL.submit(self.close)
+            CARE.submit(self.close)
         except RuntimeError:
             # No thread is to be had: better here than never.
             self.close()
@@ -125,21 +131,31 @@ class Releasing:
 
     __slots__ = ("_inside", "_registration", "_wake")
 
+    _registration: Registration | None
+
     def __init__(self, inside: Inside, wake: Callable[[], object]) -> None:
         if not callable(wake):
             msg = f"wake must be a function without arguments, not {shown(wake)}"
             raise TypeError(msg)
         self._inside = inside
         self._wake = wake
+        self._registration = None
 
     def __enter__(self) -> None:
         """Let a stop call it, at once if there was one."""
+        if self._inside.returned is not None:
+            msg = "the job has returned: what it used is closed, or somebody else's by now"
+            raise RuntimeError(msg)
+        if self._registration is not None:
+            msg = "a releasing block is entered once: call job.releasing(wake) again"
+            raise RuntimeError(msg)
         self._registration = self._inside.stop.on_request(self._release)
 
     def __exit__(self, *exc_info: object) -> None:
         """Let a stop call it no more."""
         # Until a call under way is over, what it uses must stay. Asked now and then instead of
         # being told: the other thread may be interrupted at any moment, and the call is short.
+        assert self._registration is not None
         while not self._registration.remove():
             threading.Event().wait(_MOMENT)
 
@@ -149,5 +165,7 @@ class Releasing:
             inside.released = inside.now()
         try:
             self._wake()
-        except Exception as error:  # noqa: BLE001  (reported at the end, with the others)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001  (reported at the end, with the others)
             inside.errors.append(error)

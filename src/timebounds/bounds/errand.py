@@ -13,9 +13,12 @@ What must not live here: asyncio, waiting for the return, the choice of the erro
 
 from __future__ import annotations
 
+import os
 import threading
+from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, final
 
 from timebounds._checks import NS, shown
@@ -49,7 +52,7 @@ class Errand(Generic[T]):
 
     __slots__ = (
         "_args", "_context", "_fate", "_fn",
-        "_now", "closed", "closers", "custody", "deadline",
+        "_last", "_now", "closed", "closers", "custody", "deadline",
         "entered", "error", "errors", "handed_on", "must_run", "name", "on_late", "over", "release",
         "released", "returned", "stop", "submitted", "tell", "thread", "value",
     )  # fmt: skip
@@ -79,11 +82,11 @@ class Errand(Generic[T]):
         self.stop: StopSignal = below(deadline._clock, *(() if own is None else (own,)))
         self.deadline = deadline._stopping(self.stop)
         self._now = deadline._now
-        self._fn = fn
+        self._fn: Any = fn
         self._args = (Job(self), *args) if with_job else args
-        self._context = copy_context()
+        self._context: Any = copy_context()
         self._fate: dict[str, object] = {}
-        self.name: str = getattr(fn, "__qualname__", None) or shown(fn)
+        self.name: str = name_of(fn)
         self.must_run = must_run
         self.release = release
         self.on_late = on_late
@@ -101,12 +104,14 @@ class Errand(Generic[T]):
         self.closed: int | None = None
         self.over = False
         self.handed_on = False
+        self._last = 0
         self.submitted = self.now()
 
     def __call__(self) -> None:
         """Carry it out, in a thread."""
         now = self.now()
-        if now >= self.deadline._at and self.end_early() and self.withdraw():
+        late = now >= self.deadline._at or self.stop._asked()
+        if late and self.end_early() and self.withdraw(here=True):
             return
         if self._fate.setdefault("start", ENTERED) is ENTERED:
             self.thread = threading.get_ident()
@@ -114,29 +119,52 @@ class Errand(Generic[T]):
             try:
                 self._context.run(self._inside)
             finally:
-                self._leave()
+                self._leave(here=True)
 
     def now(self) -> int:
-        """Read the clock of its deadline."""
-        return self._now()
+        """Read the clock of its deadline; where that fails, return the last reading.
 
-    def withdraw(self, *, not_handed_in: bool = False) -> bool:
+        The failure is one of the clean-up: what is under way has to come to its end.
+        """
+        try:
+            self._last = self._now()
+        except Exception as error:  # noqa: BLE001  (a clock of the caller's)
+            self.errors.append(error)
+        return self._last
+
+    def withdraw(self, *, not_handed_in: bool = False, here: bool = False) -> bool:
         """Take it back if it has not started; say whether it never will.
 
-        What must run is taken back only if it could not be handed in.
+        What must run is taken back only if it could not be handed in. `here` is a thread in which
+        closing may block.
         """
         if self.must_run and not not_handed_in:
             return False
         me = object()
         first = self._fate.setdefault("start", me)
-        if first is me:
-            self._leave()
-        return first is not ENTERED
+        if first is ENTERED:
+            return False
+        if not self.over:
+            # Also what an interrupt has kept the first from: each step may be done twice.
+            self.stop._seal()
+            self._leave(here=here)
+        return True
+
+    def drop(self, error: BaseException) -> None:
+        """Take word that whoever was to carry it out never will."""
+        if self._fate.get("start") is None:
+            self.error = error
+            self.withdraw(not_handed_in=True)
 
     @property
     def never_started(self) -> bool:
         """Whether it was withdrawn before it started."""
         return self._fate.get("start", ENTERED) is not ENTERED
+
+    @property
+    def since(self) -> int:
+        """When it started or, where it has not, was submitted."""
+        return self.submitted if self.entered is None else self.entered
 
     @property
     def late(self) -> bool:
@@ -162,16 +190,24 @@ class Errand(Generic[T]):
 
     def _inside(self) -> None:
         try:
-            if self.release is None:
+            # A stop that came before: only what must run begins, and has nothing to be released.
+            if self.release is None or (self.must_run and self.stop._asked()):
                 value = self._fn(*self._args)
             else:
                 with Releasing(self, self.release):
                     value = self._fn(*self._args)
+            if isinstance(value, CoroutineType):
+                value.close()
+                msg = f"{self.name} returned a coroutine, which no thread runs: await it instead"
+                raise TypeError(msg)  # noqa: TRY301  (an ending like any other)
             self.value = (value,)
         except BaseException as error:  # noqa: BLE001  (every ending is an ending)
             # Without this frame, which would hold it: a cycle.
             self.error = error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)
-        self.returned = now = self.now()
+        now = self.now()
+        # From here on a stop changes nothing, and neither does anything else that is in the report.
+        self.stop._seal()
+        self.returned = now
         if self._fate.setdefault("end", LATE if now >= self.deadline._at else IN_TIME) is LATE:
             self.value = self.hand_on(self.value)
         if self.closers:
@@ -189,35 +225,48 @@ class Errand(Generic[T]):
         attempt(partial(self.on_late, *value), self.errors)
         return None
 
-    def _leave(self) -> None:
+    def _leave(self, *, here: bool) -> None:
         # The function and what it was given live no longer than its call.
         self._args = ()
-        del self._fn, self._context
-        self.over = True
+        self._fn = self._context = None
+        tell = self.tell
         if self.custody is not None:
-            self.custody.leave(self)
+            self.custody.leave(self, here=here)
         if self._fate.setdefault("leave", LEFT) is GIVEN_UP:
             _left_inside.pop(self, None)
-            self._report()
-        if self.tell is not None:
-            self.tell()
+            # A handler of the caller's own may fail; whoever waits has to be told all the same.
+            with suppress(Exception):
+                self.log()
+        self.over = True
+        if tell is not None:
+            tell()
 
-    def _report(self) -> None:
+    def log(self) -> None:
         """Log how it ended, since its caller has left: an error must not be lost to silence."""
         import logging  # noqa: PLC0415  (takes as long to import as all the rest)
 
         logger = logging.getLogger("timebounds")
+        told = []
         if self.error is not None and not self.stop_caused(self.error):
-            logger.error(
-                "offload of %s raised after its caller had left", self.name, exc_info=self.error
-            )
-        else:
+            told.append(("raised after its caller had left", self.error))
+        told += [("has a clean-up that failed after its caller had left", e) for e in self.errors]
+        for what, error in told:
+            logger.error("offload of %s %s", self.name, what, exc_info=error)
+        if not told:
             logger.info("offload of %s returned after its caller had left", self.name)
 
     def stop_caused(self, error: BaseException) -> bool:
-        """Say whether its error is one that the stop itself may have caused."""
-        stopped = self.stop.requested_at is not None
-        return stopped and isinstance(error, (StopRequested, OSError, EOFError))
+        """Say whether its error is one that the stop, or the deadline, itself may have caused."""
+        ended = self.stop._asked() or self.late
+        return ended and isinstance(error, (StopRequested, OSError, EOFError))
+
+
+def name_of(fn: object) -> str:
+    """Return the name of a function for messages, without what a partial binds."""
+    while isinstance(fn, partial):
+        fn = fn.func
+    name = getattr(fn, "__qualname__", None)
+    return name if type(name) is str else shown(fn)
 
 
 @final
@@ -240,6 +289,9 @@ class Job:
         Raises:
             StopRequested: the stop came first. Skip the effect.
         """
+        if self._errand.returned is not None:
+            msg = "the job has returned: there is nothing left to commit"
+            raise RuntimeError(msg)
         self._errand.stop.commit()
 
     def releasing(self, wake: Callable[[], object]) -> Releasing:
@@ -273,18 +325,18 @@ class Stuck(NamedTuple):
     name: str
     """The function's."""
     age: float
-    """Seconds since it started, by its deadline's clock."""
-    thread: int
-    """The identifier of its thread."""
+    """Seconds since it started or, where it has not, was submitted, by its deadline's clock."""
+    thread: int | None
+    """The identifier of its thread; None where it must run and has none yet."""
 
 
 _left_inside: dict[Errand[Any], None] = {}
+# A forked child has none of its parent's threads.
+os.register_at_fork(after_in_child=_left_inside.clear)
 
 
 def stuck() -> tuple[Stuck, ...]:
     """Return the work whose callers have left after its grace, and that is still inside."""
     return tuple(
-        Stuck(each.name, (each.now() - each.entered) / NS, each.thread)
-        for each in list(_left_inside)
-        if each.entered is not None and each.thread is not None
+        Stuck(each.name, (each.now() - each.since) / NS, each.thread) for each in list(_left_inside)
     )

@@ -29,6 +29,7 @@ class SignalHandlers(Generic[T]):
         self._stop = stop
         self._ask = ask
         self._delivered = False
+        self._over = False
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> T:
@@ -49,20 +50,23 @@ class SignalHandlers(Generic[T]):
         """Restore the handlers of before."""
         import signal  # noqa: PLC0415  (only services pay for it)
 
+        self._over = True
         for number, handler in self._before.items():
+            if signal.getsignal(number) != self._handle:
+                continue  # somebody came after us: who restores ours then finds it passing on
             # None is a handler that was not installed from Python: only C could bring it back.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
-        self._before.clear()
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         import signal  # noqa: PLC0415  (loaded already)
 
-        first, self._delivered = not self._delivered, True
-        # Most real-time signals have no name.
-        named = number in set(signal.Signals)
-        self._ask(signal.Signals(number).name if named else f"signal {number}")
-        if first:
-            return
+        if not self._over:
+            first, self._delivered = not self._delivered, True
+            # Most real-time signals have no name.
+            named = number in set(signal.Signals)
+            self._ask(signal.Signals(number).name if named else f"signal {number}")
+            if first:
+                return
         before = self._before.get(number)
         if callable(before):
             before(number, frame)

@@ -23,7 +23,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, final
 
 from timebounds._checks import NS, shown
-from timebounds.bounds.clock import MONOTONIC, SteadyClock, reader
+from timebounds.bounds.clock import MONOTONIC, SteadyClock, reader, unfailing
 from timebounds.bounds.os_signals import SignalHandlers
 from timebounds.bounds.waking import unhandled, wait_in_task, wait_in_thread
 from timebounds.errors import StopRequested
@@ -55,6 +55,8 @@ class _Requested(NamedTuple):
 
 class _Committed(NamedTuple):
     at: int
+    # Of work that is over: its end is no commit, and a stop comes too late all the same.
+    sealed: bool = False
 
 
 @final
@@ -83,7 +85,7 @@ class StopSignal:
 
     def _begin(self, clock: SteadyClock, parents: tuple[StopSignal, ...]) -> None:
         self._clock = clock
-        self._now = reader(clock)
+        self._now = unfailing(reader(clock))
         self._parents = parents
         # Each once, with all that stand above them in turn: these call our callbacks.
         self._above = tuple({each: None for one in parents for each in (one, *one._above)})
@@ -192,20 +194,21 @@ class StopSignal:
     @property
     def requested_at(self) -> float | None:
         """The instant of the first request on its clock, or None. Observes nothing."""
-        verdict = self._facts["verdict"] if self._asked() else None
-        return verdict.at / NS if type(verdict) is _Requested else None
+        return self._instant(0)
 
     @property
     def observed_at(self) -> float | None:
         """The instant of the first look that saw the request, or None."""
-        at = self._facts.get("observed")
-        return None if at is None else at / NS
+        return self._instant(1)
 
     @property
     def committed_at(self) -> float | None:
         """The instant of the commit, or None."""
-        verdict = self._facts.get("verdict")
-        return verdict.at / NS if type(verdict) is _Committed else None
+        return self._instant(2)
+
+    def _instant(self, which: int) -> float | None:
+        at = self._instants()[which]
+        return None if at is None else at / NS
 
     @property
     def later(self) -> int:
@@ -218,11 +221,18 @@ class StopSignal:
 
     def _instants(self) -> tuple[int | None, int | None, int | None]:
         """Return when it was requested, observed and committed, in ns."""
-        verdict = self._facts["verdict"] if self._facts or (self._above and self._pull()) else None
-        at = None if verdict is None else verdict.at
-        committed = type(verdict) is _Committed
-        observed = self._facts.get("observed")
-        return (None, None, at) if committed else (at, observed, None)
+        self._asked()
+        verdict: _Requested | _Committed | None = self._facts.get("verdict")
+        if isinstance(verdict, _Requested):
+            return verdict.at, self._facts.get("observed"), None
+        return None, None, None if verdict is None or verdict.sealed else verdict.at
+
+    def _seal(self) -> None:
+        """Say that what it stops is over: from now on a stop comes too late."""
+        self._asked()
+        self._facts.setdefault("verdict", _Committed(0, sealed=True))
+        for each in list(self._callbacks):
+            each.remove()
 
     def _asked(self) -> bool:
         """Say whether a stop is in force, without observing it."""
@@ -252,11 +262,10 @@ class StopSignal:
             each._run()
         return Stop.ACCEPTED if first is mine else Stop.ALREADY
 
-    def __copy__(self) -> StopSignal:
+    def __deepcopy__(self, memo: object = None) -> StopSignal:
         return self
 
-    def __deepcopy__(self, memo: object) -> StopSignal:
-        return self
+    __copy__ = __deepcopy__
 
     def __reduce__(self) -> NoReturn:
         msg = "a StopSignal means nothing in another process: send the request there"

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 from timebounds._checks import NS
+from timebounds.errors import BoundReached
 
 if TYPE_CHECKING:
     from timebounds.bounds.errand import Errand
@@ -152,3 +153,5 @@ def attach(error: BaseException, report: OffloadReport, *notes: str) -> None:
             error.add_note(note)
     with suppress(Exception):
         setattr(error, _ATTRIBUTE, report)
+        if isinstance(error, BoundReached) and error.report is None:
+            error.report = report

@@ -80,6 +80,7 @@ class Face(SteadyClock):
                 condition.release()
 
         waiter = self._arm(_forever(ns), wake)
+        waiter.wakeable = True
         try:
             if not condition.wait(self._timeline.patience) and not waiter.fired:
                 self._give_up(waiter)
@@ -103,6 +104,7 @@ class Face(SteadyClock):
         try:
             poller.register(wake_read, select.POLLIN)
             waiter = self._arm(_forever(ns), lambda: os.write(wake_write, b"!"))
+            waiter.wakeable = True
             try:
                 found = poller.poll(self._timeline.patience * 1000)
                 if not found:
@@ -168,9 +170,9 @@ class Face(SteadyClock):
         """Real seconds before a wait that nobody ends gives up."""
         return self._timeline.patience
 
-    def waiting_threads(self) -> int:
-        """Return how many threads wait on this clock."""
-        return sum(each.left is not None for each in self._timeline.waiting())
+    def waiting_threads(self) -> dict[threading.Thread, bool]:
+        """Return the threads that wait on this clock: True for one that not only time may wake."""
+        return self._timeline.waiting_threads()
 
     def until_next(self) -> int | None:
         """Return the ns until the next waiter or callback; None without one."""

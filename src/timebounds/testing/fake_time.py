@@ -27,7 +27,7 @@ _ROUNDS = 10_000
 class Waiter:
     """Somebody who waits for an instant."""
 
-    __slots__ = ("due", "fire", "fired", "left", "name", "order")
+    __slots__ = ("due", "fire", "fired", "left", "name", "order", "thread", "wakeable")
 
     due: int
     order: int
@@ -43,6 +43,9 @@ class Waiter:
         self.fired = False
         # Set by a thread when it has left its waiting verb; None for what is not waited for.
         self.left: threading.Event | None = None
+        self.thread: threading.Thread | None = None
+        # Something else than time may end its wait, too.
+        self.wakeable = False
 
     def __lt__(self, other: Waiter) -> bool:
         return (self.due, self.order) < (other.due, other.order)
@@ -67,6 +70,7 @@ class Timeline:
         # Two heaps, by whether suspend counts; dead waiters are dropped when they come up.
         self._heaps: dict[bool, list[Waiter]] = {False: [], True: []}
         self._live: set[Waiter] = set()
+        self._threads: dict[threading.Thread, Waiter] = {}
         self._changed = threading.Condition(threading.RLock())
         self._moving = threading.RLock()
 
@@ -83,6 +87,8 @@ class Timeline:
             waiter = Waiter(self.now(boot=boot) + delay, self._order, name, fire)
             if is_thread:
                 waiter.left = threading.Event()
+                waiter.thread = threading.current_thread()
+                self._threads[waiter.thread] = waiter
             heapq.heappush(self._heaps[boot], waiter)
             self._live.add(waiter)
             self._changed.notify_all()
@@ -91,7 +97,7 @@ class Timeline:
     def disarm(self, waiter: Waiter) -> bool:
         """Take the waiter away; say whether it had not fired. A thread thereby leaves its verb."""
         with self._changed:
-            self._live.discard(waiter)
+            self._drop(waiter)
             if waiter.left is not None:
                 waiter.left.set()
             self._changed.notify_all()
@@ -101,6 +107,16 @@ class Timeline:
                     heap[:] = [each for each in heap if each in self._live]
                     heapq.heapify(heap)
             return not waiter.fired
+
+    def _drop(self, waiter: Waiter) -> None:
+        self._live.discard(waiter)
+        if waiter.thread is not None:
+            self._threads.pop(waiter.thread, None)
+
+    def waiting_threads(self) -> dict[threading.Thread, bool]:
+        """Return the threads that wait; True for those that not only time may wake."""
+        with self._changed:
+            return {thread: waiter.wakeable for thread, waiter in self._threads.items()}
 
     def waiting(self) -> list[Waiter]:
         """Return who waits, callbacks left out, in order of their instants."""
@@ -161,7 +177,7 @@ class Timeline:
                 return None
             heapq.heappop(heap)
             waiter.fired = True
-            self._live.discard(waiter)
+            self._drop(waiter)
             self._set(max(now, now + delay), suspended=suspended)
             return waiter, delay > 0
 

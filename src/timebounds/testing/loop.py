@@ -7,7 +7,7 @@ Rules (F1-F3 of the contracts, A79-A84 of the cases):
 - A thread that waits on the same clock does not work. One that waits for something else does.
 - Where the world outside may have a say, a watched descriptor or a thread that is nobody's, it is
   given a moment of real time first.
-- What would wait for ever ends with an error that says who waits for what.
+- What would wait or turn for ever ends with an error that says who waits for what.
 """
 
 from __future__ import annotations
@@ -17,9 +17,12 @@ import math
 import selectors
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, final
 
-from timebounds._checks import NS
+from timebounds._checks import NS, refuse_on_loop_thread
+from timebounds.bounds.clock import MONOTONIC
 from timebounds.errors import ClockError
 
 if TYPE_CHECKING:
@@ -35,8 +38,8 @@ Ts = TypeVarTuple("Ts")
 
 # Real seconds that the world outside is given before time goes on without it.
 _GRACE = 0.005
-# Turns of the loop at one instant, with somebody waiting for a later one: a loop without a delay.
-_TURNS = 100_000
+# After so many turns of the loop at one instant it is looked at how long they took.
+_TURNS = 1000
 
 
 @final
@@ -68,8 +71,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self, clock: Face) -> None:
         self._clock = clock
         self._working = 0
+        # Of executors, while they work for this loop; those of its own one stay.
+        self._threads: set[threading.Thread] = set()
         self._instant = clock.now_ns()
         self._turns = 0
+        self._turning_since = 0.0
         # What the next look at the time sees, once: a float that is later than the timer that is
         # due, where floats are coarser than the loop's own nanosecond.
         self._due: float | None = None
@@ -96,13 +102,34 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts
     ) -> asyncio.Future[T]:
         """Run `func` in an executor; time stands still until it returns or waits on the clock."""
-        future = super().run_in_executor(executor, func, *args)
+        call: Callable[..., T] = func
+        # What a pool of processes runs has no thread here, and must stay what can be pickled.
+        if executor is None or isinstance(executor, ThreadPoolExecutor):
+            call = partial(self._in_thread, executor is None, func)
+        future = super().run_in_executor(executor, call, *args)
         self._working += 1
         future.add_done_callback(self._has_returned)
         return future
 
+    def _in_thread(self, stays: bool, func: Callable[[*Ts], T], *args: *Ts) -> T:  # noqa: FBT001
+        thread = threading.current_thread()
+        self._threads.add(thread)
+        try:
+            return func(*args)
+        finally:
+            if not stays:
+                self._threads.discard(thread)
+
     def _has_returned(self, _: object) -> None:
         self._working -= 1
+
+    async def shutdown_default_executor(self, *_: Any, **__: Any) -> None:
+        """Wait for the executor's threads as for any work: no limit of fake time ends it."""
+        self._working += 1
+        try:
+            await super().shutdown_default_executor()
+        finally:
+            self._working -= 1
 
     def count_turn(self) -> None:
         """Take note of a turn in which time did not pass; too many are an error."""
@@ -110,10 +137,15 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         if now != self._instant:
             self._instant, self._turns = now, 0
         self._turns += 1
-        if self._turns > _TURNS and self._clock.waiting:
-            self._turns = 0
-            msg = f"{_TURNS} turns of the loop at {self.time():g} s: something loops without delay"
-            raise ClockError(f"{msg}; {self._who()}")
+        if self._turns % _TURNS:
+            return
+        if self._turns == _TURNS:
+            self._turning_since = MONOTONIC.now()
+        took = MONOTONIC.now() - self._turning_since
+        if took >= self._clock.patience:
+            turns, self._turns = self._turns, 0
+            msg = f"something loops without delay: {turns} turns of the loop at {self.time():g} s"
+            raise ClockError(f"{msg} of fake time, in {took:g} real seconds; {self._who()}")
 
     def pass_time(self, timeout: float | None, select: Any) -> Any:
         """Wait for who works, in real time; then move the clock by `timeout` or less."""
@@ -122,9 +154,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         while True:
             busy = self._busy()
             moment = _GRACE if busy or self._is_watched() else 0.0
-            if moment and (ready := select(moment)):
+            # Even for no time at all: who was busy until now has told the loop.
+            if ready := select(moment):
                 return ready
             waited += moment
+            busy = busy or self._busy()
             step = None if busy else self._next(timeout)
             if step is not None:
                 self._clock.pass_ns(step)
@@ -150,17 +184,28 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def _busy(self) -> bool:
         """Say whether a thread works for a task of this process and does not wait on the clock."""
-        pool = getattr(sys.modules.get("timebounds.bounds._threads"), "POOL", None)
-        working = self._working
-        if pool is not None:
-            working += pool.working()
-        return working > 0 and working > self._clock.waiting_threads()
+        pool = _pool()
+        working = self._working + (0 if pool is None else pool.working())
+        if not working:
+            return False
+        pooled = () if pool is None else pool.threads
+        waiting = self._clock.waiting_threads()
+        return working > sum(each in pooled or each in self._threads for each in waiting)
 
     def _is_watched(self) -> bool:
         """Say whether somebody outside may wake the loop: a descriptor or a thread."""
         if len(self._watched.get_map()) > self._own:
             return True
-        return threading.active_count() - len(_resting()) > 1
+        pool = _pool()
+        resting = () if pool is None else pool.resting
+        waiting = self._clock.waiting_threads()
+        me = threading.current_thread()
+        for each in threading.enumerate():
+            # One that waits on the clock is told of by others only when it does not sleep.
+            idle = each in resting or each in self._threads or each is me
+            if waiting.get(each, not idle):
+                return True
+        return False
 
     def _who(self) -> str:
         tasks = [each.get_name() for each in asyncio.all_tasks(self) if not each.done()]
@@ -168,12 +213,18 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return f"tasks: {', '.join(sorted(tasks)) or 'none'}; on the clock: {waiting}"
 
 
-def _resting() -> set[threading.Thread]:
-    pool = getattr(sys.modules.get("timebounds.bounds._threads"), "POOL", None)
-    return set() if pool is None else pool.resting
+def _pool() -> Any:
+    """Return the pool of offloads, where it is loaded."""
+    return getattr(sys.modules.get("timebounds.bounds._threads"), "POOL", None)
 
 
 def run_virtual(clock: Face, coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine in a loop of its own on the time of `clock`, and return its value."""
+    try:
+        refuse_on_loop_thread("clock.run", "`await`")
+    except RuntimeError:
+        # It would be warned of as well, as one that nobody awaits.
+        coroutine.close()
+        raise
     with asyncio.Runner(loop_factory=lambda: VirtualLoop(clock)) as runner:
         return runner.run(coroutine)
