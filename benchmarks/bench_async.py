@@ -37,18 +37,19 @@ async def bare(size, count):
 
 
 async def enforced(count):
+    deadline = Deadline.after(5)
     began = time.perf_counter()
     for _ in range(count):
-        async with enforcing(Deadline.after(5)):
+        async with enforcing(deadline):
             pass
     return (time.perf_counter() - began) / count
 
 
 async def timed(count):
-    loop = asyncio.get_running_loop()
+    when = asyncio.get_running_loop().time() + 5
     began = time.perf_counter()
     for _ in range(count):
-        async with asyncio.timeout_at(loop.time() + 5):
+        async with asyncio.timeout_at(when):  # noqa: ASYNC100  (an empty block is what it costs)
             pass
     return (time.perf_counter() - began) / count
 

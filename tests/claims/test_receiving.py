@@ -8,7 +8,6 @@ import pickle
 import tracemalloc
 
 import pytest
-
 from colours import scripted
 
 from timebounds import (

@@ -100,6 +100,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "testing.forbidden_clock",
         "testing.scripted_socket",
         "testing.scripted_stream",
+        "testing.drip_server",
         "testing.order",
         "testing.contracts",
         "testing",

@@ -13,6 +13,7 @@ What must not live here: deadlines, retries, outcomes.
 from __future__ import annotations
 
 import socket
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Protocol, final
 
 from timebounds._checks import NS, running_loop
@@ -134,15 +135,19 @@ class StreamPort:
 
     def read_now(self, target: Target) -> bool:
         """Read without waiting; False when there is nothing yet."""
+        step: Any
         if self._step is None:
             reading = self._reader.read(target.ask)
-            if not hasattr(reading, "__await__"):
+            if type(reading) is CoroutineType:
+                step = reading
+            elif not hasattr(reading, "__await__"):
                 if isinstance(reading, bytes):
                     _store(target, reading)
                 name = type(self._reader).__name__
                 msg = f"{name}.read is not async: a blocking reader belongs to a thread"
                 raise TypeError(msg)
-            step = reading.__await__()
+            else:
+                step = reading.__await__()
         else:
             step, _ = self._step
             self._step = None

@@ -5,6 +5,7 @@ The rules are in `policies/receiving.py`, the ways of waiting in `ports.py`.
 
 from __future__ import annotations
 
+from sys import maxsize
 from typing import TYPE_CHECKING, final
 
 from timebounds._checks import writable
@@ -14,7 +15,7 @@ from timebounds.bounds.allowance import Overrun, RetryAllowance
 from timebounds.bounds.deadline import Deadline, as_deadline
 from timebounds.errors import Busy
 from timebounds.policies.evidence import ReceiveOutcome, ReceiveReport
-from timebounds.policies.inbox import Inbox, Target
+from timebounds.policies.inbox import Exactly, Inbox, Target
 from timebounds.policies.plan import adrive
 from timebounds.policies.receiving import (
     begin,
@@ -87,6 +88,8 @@ class AsyncBudgetedReceiver:
         Bounds the whole operation, backoff included, by `deadline`. Raises as the blocking one;
         a cancel passes through, with the bytes kept.
         """
+        if type(size) is int and 0 <= size <= maxsize:  # mostly without a call
+            return await self._receive(Exactly(size, self._allowance), deadline)
         return await self._receive(exactly(size, self._allowance), deadline)
 
     async def receive_into(self, buffer: WriteableBuffer, deadline: Deadline) -> None:
@@ -124,39 +127,54 @@ class AsyncBudgetedReceiver:
 
     async def _receive(self, wanted: Target | memoryview | None, deadline: Deadline) -> bytes:
         """Run one operation: a new target, a buffer to fill, or (None) the unfinished one."""
-        as_deadline(deadline)
-        self._refuse_a_second()
+        if type(deadline) is not Deadline:
+            as_deadline(deadline)
+        if self._inside:
+            self._refuse_a_second()
         self._inside = True
+        inbox = self._inbox
         try:
-            target = begin(self._inbox, wanted, self._allowance, in_doubt=False)
+            target = begin(inbox, wanted, self._allowance, in_doubt=False)
             if target.requested == 0:
-                return nothing(self._inbox, target)
-            return await self._run(target, deadline)
+                return nothing(inbox, target)
+            try:
+                now = deadline._now()
+                # A first read whose answer is there already needs no plan: the same rule judges it.
+                first = self._at_once(target, deadline, now)
+                if isinstance(first, bytes):
+                    return first
+                report = await self._run(target, deadline, now, first)
+            except BaseException as error:
+                inbox.notice_end()
+                target.look()
+                error.add_note(f"{target}: {target.kept(len(inbox))}")
+                raise
+            return conclude(report, target, inbox, self._rules, deadline)
         finally:
             self._inside = False
 
-    async def _run(self, target: Target, deadline: Deadline) -> bytes:
-        inbox, rules, port = self._inbox, self._rules, self._port
-        at, clock, stop = deadline._at, deadline._now, deadline._stop
-        try:
-            now, first = clock(), None
-            # A first read whose answer is there already needs no plan: the same rule judges it.
-            if (
-                rules.min_rate is None
-                and judge(target.ask, inbox.eof, now >= at, stop) is None
-                and port.read_now(target)
-            ):
-                then, arrived = clock(), target.look()
-                if then < now:
-                    not_backwards(now, then)
-                if judge(target.ask, not arrived, then >= at, stop) is _COMPLETE:
-                    return settle_at_once(target, inbox, then - now, arrived)
-                first = (then, arrived)
-            plan = receiving(target, inbox, rules, at, now, first, stop)
-            report = await adrive(plan, port, deadline, first[0] if first else now)
-        except BaseException as error:
-            inbox.notice_end()
-            target.look()
-            error.add_note(f"{target}: {target.kept(len(inbox))}")
-            raise
-        return conclude(report, target, inbox, rules, deadline)
+    def _at_once(
+        self, target: Target, deadline: Deadline, now: int
+    ) -> bytes | tuple[int, int] | None:
+        """Return the value if it is there already; else when a first read had ended, and its size.
+
+        None where there was no first read.
+        """
+        inbox, stop, at = self._inbox, deadline._stop, deadline._at
+        if self._rules.min_rate is not None or judge(target.ask, inbox.eof, now >= at, stop):
+            return None
+        if not self._port.read_now(target):
+            return None
+        then, arrived = deadline._now(), target.look()
+        if then < now:
+            not_backwards(now, then)
+        if judge(target.ask, not arrived, then >= at, stop) is _COMPLETE:
+            return settle_at_once(target, inbox, then - now, arrived)
+        return then, arrived
+
+    async def _run(
+        self, target: Target, deadline: Deadline, now: int, first: tuple[int, int] | None
+    ) -> ReceiveReport:
+        at, stop = deadline._at, deadline._stop
+        plan = receiving(target, self._inbox, self._rules, at, now, first, stop)
+        return await adrive(plan, self._port, deadline, first[0] if first else now)

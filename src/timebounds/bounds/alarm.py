@@ -5,9 +5,9 @@ Rules: never before its clock says so, at most once; a loop on fake time has no 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, final
+from typing import TYPE_CHECKING, Any, Protocol, final
 
-from timebounds._checks import NS, running_loop
+from timebounds._checks import NS
 from timebounds.errors import ClockError
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class LoopAlarm:
 
     def __init__(
         self,
+        loop: Any,
         read: Callable[[], int],
         now: int,
         at: int,
@@ -49,7 +50,7 @@ class LoopAlarm:
         self._longest = longest
         self._wake = wake
         self._strict = strict
-        self._loop = loop = running_loop()
+        self._loop = loop
         left = at - now
         self._handle = loop.call_later((left if left < longest else longest) / NS, self._look)
 

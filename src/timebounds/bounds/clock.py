@@ -156,7 +156,7 @@ class SteadyClock(Clock[float], Protocol):
             if limit is not None:
                 read = reader(self)
                 now = read()
-                alarm = LoopAlarm(read, now, now + limit, _longest(self), wake, strict=True)
+                alarm = LoopAlarm(loop, read, now, now + limit, _longest(self), wake, strict=True)
             await waiter
         finally:
             future.remove_done_callback(wake)
@@ -172,10 +172,11 @@ class SteadyClock(Clock[float], Protocol):
         Never before; at most once. Returns what calls it off. For tasks.
         """
         ns = nanoseconds(seconds, "seconds")
-        refuse_fake_loop(self, running_loop())
+        loop = running_loop()
+        refuse_fake_loop(self, loop)
         read = reader(self)
         now = read()
-        return LoopAlarm(read, now, now + ns, _longest(self), wake)
+        return LoopAlarm(loop, read, now, now + ns, _longest(self), wake)
 
 
 def _longest(clock: SteadyClock) -> int:

@@ -311,8 +311,10 @@ def arm(deadline: Deadline, now: int, wake: Callable[[], object]) -> Alarm | Non
     if type(clock) is not MonotonicClock:
         return clock.alarm((at - now) / NS, wake)
     # What its `alarm` does, without looking at the clock again.
-    refuse_fake_loop(clock, running_loop())
-    return LoopAlarm(deadline._now, now, at, DAY_NS, wake)
+    loop = running_loop()
+    if hasattr(loop, "timebounds_clock"):
+        refuse_fake_loop(clock, loop)
+    return LoopAlarm(loop, deadline._now, now, at, DAY_NS, wake)
 
 
 def _as_seconds(seconds: Seconds, ns: int) -> float:
