@@ -525,3 +525,31 @@ def test_a_hint_in_a_broken_time_zone_is_malformed(clock):
     with pytest.raises(Broken) as caught:
         policy(hint=lambda _: said, strict_hints=True).call(always, deadline=clock.deadline(5))
     assert retry_report(caught.value).outcome == "hint"
+
+
+def test_a_hooks_own_context_is_kept(clock):
+    """A8: what it was handling when it failed is not replaced."""
+
+    def hook(event):
+        try:
+            raise KeyError("its own")
+        except KeyError:
+            raise ZeroDivisionError  # noqa: B904  (the context is the point)
+
+    retry = policy(allowance=RetryAllowance(0), on_give_up=hook)
+    with pytest.raises(ZeroDivisionError) as caught:
+        retry.call(always, deadline=clock.deadline(5))
+    assert isinstance(caught.value.__context__, KeyError)
+
+
+def test_a_hook_that_leaves_just_the_least_time_starts_no_attempt(clock):
+    """A3: with no more than `min_attempt` left there is none."""
+    made = []
+
+    def hook(event):
+        clock.jump(1)
+
+    retry = policy(min_attempt=1, on_attempt=hook)
+    with pytest.raises(DeadlineExceeded):
+        retry.call(made.append, deadline=clock.deadline(2))
+    assert made == []

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from textwrap import dedent
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -32,3 +34,21 @@ def python(
         timeout=50,
         check=False,
     )
+
+
+def run_pytest(folder: Path, source: str, *options: str) -> tuple[dict[str, list[str]], str]:
+    """Run tests with our plugin; return what came of each, and all that was printed."""
+    (folder / "test_it.py").write_text(dedent(source))
+    (folder / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
+    # Where an installed copy is tested, its entry point has loaded the plugin already.
+    words = ("-m", "pytest", "-p", "no:cacheprovider", "-p", "pytest_timebounds", "-rA", *options)
+    ended = python("-W", "error", *words, cwd=folder, PYTHONDONTWRITEBYTECODE="1")
+    outcomes: dict[str, list[str]] = {}
+    found = re.findall(r"^(PASSED|FAILED|ERROR) \S*::(\w+)", ended.stdout, re.MULTILINE)
+    for outcome, name in found:
+        outcomes.setdefault(name, []).append(outcome)
+    return outcomes, ended.stdout + ended.stderr
+
+
+def all_passed(outcomes: dict[str, list[str]]) -> bool:
+    return bool(outcomes) and all(each == ["PASSED"] for each in outcomes.values())

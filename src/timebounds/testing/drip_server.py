@@ -16,7 +16,7 @@ from enum import StrEnum
 from select import POLLIN, poll
 from typing import TYPE_CHECKING, final
 
-from timebounds._checks import NS, member, nanoseconds
+from timebounds._checks import NS, member, nanoseconds, shown
 from timebounds.bounds.clock import MONOTONIC
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class _Client:
     __slots__ = ("burst", "drip", "due", "ends", "sock")
 
     def __init__(self, sock: socket.socket, mode: Misbehaviour, head: bytes, body: bytes) -> None:
-        sock.setblocking(False)
+        sock.settimeout(0)
         self.sock = sock
         self.burst = b""
         self.drip = b""
@@ -70,17 +70,16 @@ class _Client:
 
     def step(self) -> bool:
         """Send what is to be sent now; say whether something is left to be sent later."""
-        # A client that does not read is not waited for: the same bytes, the next time.
-        with suppress(BlockingIOError):
+        # A client that does not read is not waited for: the same bytes, the next time. One that
+        # has gone is told of by the poll.
+        with suppress(OSError):
             if self.burst:
                 self.burst = self.burst[self.sock.send(self.burst) :]
             else:
                 self.drip = self.drip[self.sock.send(self.drip[:1]) :]
-        if self.burst or self.drip:
-            return True
-        if self.ends:
-            self.sock.shutdown(socket.SHUT_WR)
-        return False
+            if self.ends and not (self.burst or self.drip):
+                self.sock.shutdown(socket.SHUT_WR)
+        return bool(self.burst or self.drip)
 
     def reset(self) -> None:
         """End the connection so that the client's next read fails."""
@@ -110,12 +109,12 @@ class DripServer:
         interval: Seconds = 0.05,
     ) -> None:
         self._mode = member(mode, "mode", Misbehaviour)
-        self._head = bytes(head)
-        self._body = bytes(body)
+        self._head = _bytes(head, "head")
+        self._body = _bytes(body, "body")
         self._interval = nanoseconds(interval, "interval")
         self._clients: dict[int, _Client] = {}
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self._listener.setblocking(False)
+        self._listener.settimeout(0)
         host, port = self._listener.getsockname()
         self.address: tuple[str, int] = (host, port)
         """Where it listens: host and port, as `socket.create_connection` takes them."""
@@ -193,9 +192,9 @@ class DripServer:
             self._clients[sock.fileno()] = client
             self._poller.register(sock, POLLIN)
             now = MONOTONIC.now_ns()
-            if client.burst or self._mode is Misbehaviour.RESET:
+            if client.burst:
                 client.due = now
-            elif client.drip or client.ends:
+            elif self._mode not in {Misbehaviour.STALL, Misbehaviour.SILENT}:
                 client.due = now + self._interval
 
     def _hear(self, fd: int) -> None:
@@ -212,15 +211,16 @@ class DripServer:
             self._poller.unregister(fd)
             self._clients.pop(fd).reset()
             return
-        try:
-            more = client.step()
-        except OSError:
-            # It has gone, which is no fault of the server.
-            self._drop(fd)
-            return
-        more = more or self._mode is Misbehaviour.RESET
+        more = client.step() or self._mode is Misbehaviour.RESET
         client.due = now + self._interval if more else None
 
     def _drop(self, fd: int) -> None:
         self._poller.unregister(fd)
         self._clients.pop(fd).sock.close()
+
+
+def _bytes(value: object, name: str) -> bytes:
+    if not isinstance(value, (bytes, bytearray)):
+        msg = f"{name} must be bytes, not {type(value).__name__} {shown(value)}"
+        raise TypeError(msg)
+    return bytes(value)
