@@ -12,6 +12,7 @@ from timebounds import (
     Deadline,
     DeadlineExceeded,
     Effect,
+    LimitExceeded,
     PeerClosed,
     Retry,
     RetryAllowance,
@@ -50,27 +51,27 @@ class Service:
                 writer.write(await self.answer(line, budget.reserving(1)))
                 async with enforcing(budget):
                     await writer.drain()
-        except PeerClosed:
+        except (PeerClosed, ConnectionError):
             return
-        except (DeadlineExceeded, StopRequested) as error:
+        except (DeadlineExceeded, LimitExceeded, StopRequested) as error:
             writer.write(b"goodbye: %s\n" % type(error).__name__.encode())
 
     async def answer(self, line, deadline):
         """Ask up to four times within one budget; the client hears in time, whatever happens."""
         try:
             async with enforcing(deadline):  # also over a `look_up` that forgets its own
-                return await LOOK_UP.acall(self.attempt, line, deadline=deadline)
+                return await LOOK_UP.acall(self._attempt, line, deadline=deadline)
         except DeadlineExceeded:
             return b"sorry: it took too long\n"
         except ConnectionError:
             return b"sorry: nobody knows\n"
 
-    async def attempt(self, attempt, line):
+    async def _attempt(self, attempt, line):
         return await self.look_up(line, attempt.deadline)
 
 
 async def main():
-    async def shout(line, deadline):
+    async def shout(line, _):
         return line.upper()
 
     stop = StopSignal()

@@ -18,7 +18,7 @@ def served(*script, look_up=None, stop_after=None):
     client = ScriptedStream(clock, *script)
     stop = StopSignal(clock=clock)
 
-    async def shout(line, deadline):
+    async def shout(line, _):
         await asyncio.sleep(1)  # on the loop's time, which is the clock's
         return line.upper()
 
@@ -44,7 +44,7 @@ def test_a_drip_is_given_a_minute_for_its_line():
 def test_a_look_up_that_fails_is_tried_again_within_the_budget():
     asked = []
 
-    async def fails_twice(line, deadline):
+    async def fails_twice(_, deadline):
         asked.append(deadline.remaining())
         if len(asked) < 3:
             raise ConnectionResetError
@@ -55,14 +55,14 @@ def test_a_look_up_that_fails_is_tried_again_within_the_budget():
 
 
 def test_a_look_up_that_hangs_is_left_in_time_for_an_answer():
-    async def hangs(line, deadline):
+    async def hangs(*_):
         await asyncio.sleep(3600)
 
     assert served(Data(b"tea\n"), End(), look_up=hangs) == (b"sorry: it took too long\n", 9.0)
 
 
 def test_a_look_up_that_always_fails_is_given_up():
-    async def fails(line, deadline):
+    async def fails(*_):
         raise ConnectionRefusedError
 
     assert served(Data(b"tea\n"), End(), look_up=fails) == (b"sorry: nobody knows\n", 3.5)

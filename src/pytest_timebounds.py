@@ -85,15 +85,14 @@ def virtual_loop(fake_clock: FakeClock) -> Callable[[], AbstractEventLoop]:
         def anyio_backend(virtual_loop):
             return "asyncio", {"loop_factory": virtual_loop}
 
-    With pytest-asyncio:
+    With pytest-asyncio 1.4 or later, which makes its loops without fixtures, in `conftest.py`:
 
-        @pytest.fixture
-        def event_loop_policy(virtual_loop):
-            class Policy(asyncio.DefaultEventLoopPolicy):
-                def new_event_loop(self):
-                    return virtual_loop()
+        def pytest_asyncio_loop_factories(config, item):
+            return {"virtual": lambda: VirtualLoop(FakeClock())}
 
-            return Policy()
+        @pytest_asyncio.fixture
+        async def fake_clock():
+            return asyncio.get_running_loop().timebounds_clock
     """
     from timebounds.testing import VirtualLoop
 
@@ -151,10 +150,13 @@ def no_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
 
 def _threads_left(before: set[threading.Thread]) -> list[threading.Thread]:
     """Return the new threads that do not end by themselves within a moment."""
-    pool = getattr(sys.modules.get("timebounds.bounds._threads"), "POOL", None)
+    threads = sys.modules.get("timebounds.bounds._threads")
     pause = 0.005
+    left: list[threading.Thread] = []
     for _ in range(round(_THREADS_END_WITHIN / pause)):
-        resting: set[threading.Thread] = set() if pool is None else pool.resting
+        resting: set[threading.Thread] = set()
+        if threads is not None:
+            resting = threads.POOL.resting | threads.CARE.resting
         left = [each for each in threading.enumerate() if each not in before | resting]
         if not left:
             return left

@@ -22,7 +22,8 @@ from timebounds.bounds.clock import (
 from timebounds.bounds.deadline import Deadline
 from timebounds.bounds.expiry import Expiry
 from timebounds.bounds.retry_budget import RetryBudget
-from timebounds.bounds.stop import Registration, Stop, StopSignal, wait_requested
+from timebounds.bounds.stop import Registration, StopSignal, wait_requested
+from timebounds.bounds.stop_facts import Stop
 from timebounds.errors import (
     BoundReached,
     Busy,

@@ -195,16 +195,28 @@ def no_deadline(value: object) -> TypeError:
     return TypeError(msg)
 
 
+def loop_runs_here() -> bool:
+    """Say whether an event loop runs on this thread."""
+    events = sys.modules.get("asyncio.events")
+    # asyncio can be half imported by another thread, and then no loop of this thread runs either.
+    running = getattr(events, "_get_running_loop", None)
+    return running is not None and running() is not None
+
+
+def refuse_second_loop(what: str) -> None:
+    """Raise RuntimeError when an event loop runs on this thread already: it can have only one."""
+    if loop_runs_here():
+        msg = f"{what} needs an event loop of its own, and one runs on this thread: `await` it here"
+        raise RuntimeError(msg)
+
+
 def refuse_on_loop_thread(what: str, twin: str) -> None:
     """Raise RuntimeError when an event loop runs on this thread and nobody allowed blocking.
 
     `twin` is what a task uses instead. Looks asyncio up instead of importing it: where it is not
     loaded, no loop can run.
     """
-    events = sys.modules.get("asyncio.events")
-    # asyncio can be half imported by another thread, and then no loop of this thread runs either.
-    running = getattr(events, "_get_running_loop", None)
-    if running is not None and running() is not None and not _permits.depth:
+    if loop_runs_here() and not _permits.depth:
         msg = (
             f"{what} blocks, and an event loop runs on this thread: use {twin}, call it in another "
             "thread (offload), or `with blocking_allowed():` where nothing else needs the loop"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import threading
 from types import SimpleNamespace
@@ -19,6 +20,7 @@ from timebounds import (
     SteadyClock,
     StopRequested,
     StopSignal,
+    blocking_allowed,
     enforcing,
     run_async,
 )
@@ -301,7 +303,7 @@ def test_a_pending_cancel_wins_over_a_bound_that_is_due_on_entry(due, raises):
 
 
 def test_a_bound_that_is_due_runs_nothing_of_the_block():
-    """D1, E4: at the instant is expired; the error says by how much."""
+    """D1, D10: at the instant is expired; the error says by how much."""
     clock = FakeClock()
 
     async def main():
@@ -978,13 +980,20 @@ def test_on_a_thread_with_a_running_loop_it_is_refused_at_once(recwarn):
         called.append("called")
 
     async def main():
-        with pytest.raises(RuntimeError, match=r"^run_async blocks, and an event loop runs on"):
-            run_async(operation, deadline=Deadline.after(60))
+        for permit in (contextlib.nullcontext(), blocking_allowed()):
+            with permit, pytest.raises(RuntimeError, match="run_async needs an event loop of its"):
+                run_async(operation, deadline=Deadline.after(60))
 
     asyncio.run(main())
     gc.collect()
     assert called == []
     assert [str(each.message) for each in recwarn] == []
+
+
+def test_a_function_that_is_not_async_is_said_to_be_none():
+    """Case A54: an async door called with a synchronous function."""
+    with pytest.raises(TypeError, match="fn must be async, and int returned int: call it with"):
+        run_async(int, deadline=Deadline.after(60))
 
 
 def test_a_coroutine_instead_of_a_function_is_refused_and_closed(recwarn):

@@ -293,7 +293,8 @@ class Offload(RuleBasedStateMachine):
 
     def expected(self):
         """How the call has to end."""
-        stop_caused = self.verdict == "asked" and self.ending is OSError
+        late = self.clock.now() >= BUDGET
+        stop_caused = (self.verdict == "asked" or late) and self.ending is OSError
         if self.ending in (Failed, OSError) and not stop_caused and not self.given_up:
             return self.ending.__name__
         if self.cancels:

@@ -431,7 +431,9 @@ def test_on_a_loop_thread_it_is_refused_and_the_way_out_named(line):
     theirs.sendall(b"ABC")
 
     async def main():
-        with pytest.raises(RuntimeError, match=r"use AsyncBudgetedReceiver, .*blocking_allowed\(\)"):
+        with pytest.raises(
+            RuntimeError, match=r"use AsyncBudgetedReceiver, .*blocking_allowed\(\)"
+        ):
             receiver.receive_exactly(1, after(5))
         with blocking_allowed():
             with blocking_allowed():

@@ -36,8 +36,11 @@ def python(
     )
 
 
-def run_pytest(folder: Path, source: str, *options: str) -> tuple[dict[str, list[str]], str]:
+def run_pytest(
+    folder: Path, source: str, *options: str, conftest: str = ""
+) -> tuple[dict[str, list[str]], str]:
     """Run tests with our plugin; return what came of each, and all that was printed."""
+    (folder / "conftest.py").write_text(dedent(conftest))
     (folder / "test_it.py").write_text(dedent(source))
     (folder / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
     # Where an installed copy is tested, its entry point has loaded the plugin already.

@@ -24,6 +24,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "bounds.clock",
         "bounds.waking",
         "bounds.os_signals",
+        "bounds.stop_facts",
         "bounds.stop",
         "bounds.deadline",
         "bounds.expiry",

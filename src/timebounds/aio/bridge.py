@@ -8,12 +8,15 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
 
-from timebounds._checks import refuse_on_loop_thread, shown
+from timebounds._checks import refuse_second_loop, shown
 from timebounds.aio.enforcing import enforcing
-from timebounds.bounds.deadline import Deadline, as_deadline
+from timebounds.bounds.deadline import as_deadline
+from timebounds.bounds.errand import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
+    from timebounds.bounds.deadline import Deadline
 
 __all__ = ["run_async"]
 
@@ -38,10 +41,14 @@ def run_async(fn: Callable[[*Ts], Awaitable[T]], *args: *Ts, deadline: Deadline)
         if hasattr(fn, "close"):
             fn.close()
         raise TypeError(msg)
-    refuse_on_loop_thread("run_async", "`await`")
+    refuse_second_loop("run_async")
 
     async def main() -> T:
         async with enforcing(deadline):
-            return await fn(*args)
+            awaited = fn(*args)
+            if not hasattr(awaited, "__await__"):
+                msg = f"fn must be async, and {name_of(fn)} returned {type(awaited).__name__}"
+                raise TypeError(f"{msg}: call it without a loop")
+            return await awaited
 
     return asyncio.run(main())

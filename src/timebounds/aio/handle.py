@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
     from timebounds.bounds.alarm import Alarm
     from timebounds.bounds.errand import Errand
-    from timebounds.bounds.stop import Registration, Stop
+    from timebounds.bounds.stop import Registration
+    from timebounds.bounds.stop_facts import Stop
 
 __all__ = ["OffloadHandle"]
 

@@ -137,7 +137,7 @@ class StreamPort:
         """Read without waiting; False when there is nothing yet."""
         step: Any
         if self._step is None:
-            reading = self._reader.read(target.ask)
+            reading: Any = self._reader.read(target.ask)
             if type(reading) is CoroutineType:
                 step = reading
             elif not hasattr(reading, "__await__"):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from timebounds._checks import shown
 from timebounds.aio.telling import faults, log_faults
@@ -20,7 +20,10 @@ from timebounds.errors import BoundReached, DeadlineExceeded, StopRequested, Wor
 from timebounds.policies.offload_evidence import OffloadOutcome, attach
 
 if TYPE_CHECKING:
-    from timebounds.aio.handle import OffloadHandle
+    from collections.abc import Sequence
+
+    from timebounds.bounds.errand import Errand
+    from timebounds.policies.offload_evidence import OffloadReport
 
 __all__: list[str] = []
 
@@ -29,7 +32,27 @@ T = TypeVar("T")
 _EXPIRED = OffloadOutcome.DEADLINE_EXPIRED
 
 
-def conclude(handle: OffloadHandle[T], cancelled: asyncio.CancelledError | None) -> T:
+class Ended(Protocol[T]):
+    """What is asked of an offload that has ended: its handle has it."""
+
+    _work: Errand[T]
+    _value: tuple[T] | None
+    _error: BaseException | None
+    _over_at: int | None
+
+    @property
+    def _cause(self) -> OffloadOutcome | None: ...
+
+    @property
+    def _failed(self) -> bool: ...
+
+    @property
+    def report(self) -> OffloadReport | None:
+        """What has happened."""
+        ...
+
+
+def conclude(handle: Ended[T], cancelled: asyncio.CancelledError | None) -> T:
     """Return the value of an offload that has ended, or raise."""
     work, error, errors = handle._work, handle._error, list(handle._work.errors)
     final: BaseException | None = cancelled
@@ -65,7 +88,7 @@ def conclude(handle: OffloadHandle[T], cancelled: asyncio.CancelledError | None)
         del handle, work, error, errors, final, cancelled, report
 
 
-def bound_reached(handle: OffloadHandle[Any]) -> BaseException | None:
+def bound_reached(handle: Ended[Any]) -> BaseException | None:
     """Return the error of the bound that ended an offload, if one did."""
     work, cause = handle._work, handle._cause
     if cause is None and not work.late and not work.given_up:
@@ -103,7 +126,7 @@ def _in_a_coroutine(error: BaseException) -> BaseException:
 
 
 def judge_scope(
-    alone: list[OffloadHandle[Any]],
+    alone: Sequence[Ended[Any]],
     faulty: list[BaseException],
     error: BaseException | None,
     cancelled: BaseException | None,
@@ -138,7 +161,7 @@ def judge_scope(
             raise stuck
 
 
-def _failure(handle: OffloadHandle[Any]) -> BaseException:
+def _failure(handle: Ended[Any]) -> BaseException:
     """Return the error of a run that failed and that nobody awaited."""
     error, bound = handle._error, bound_reached(handle)
     if bound is None or (error is not None and not handle._work.stop_caused(error)):

@@ -53,7 +53,8 @@ class Errand(Generic[T]):
     __slots__ = (
         "_args", "_context", "_fate", "_fn",
         "_last", "_now", "closed", "closers", "custody", "deadline",
-        "entered", "error", "errors", "handed_on", "must_run", "name", "on_late", "over", "release",
+        "entered", "error", "errors", "handed_on", "must_run", "name", "on_late", "over",
+        "overdue", "release",
         "released", "returned", "stop", "submitted", "tell", "thread", "value",
     )  # fmt: skip
 
@@ -63,6 +64,7 @@ class Errand(Generic[T]):
     release: Callable[[], object] | None
     handed_on: bool
     over: bool
+    overdue: bool
     submitted: int
     value: tuple[T] | None
     error: BaseException | None
@@ -104,6 +106,7 @@ class Errand(Generic[T]):
         self.closed: int | None = None
         self.over = False
         self.handed_on = False
+        self.overdue = False
         self._last = 0
         self.submitted = self.now()
 
@@ -208,7 +211,8 @@ class Errand(Generic[T]):
         # From here on a stop changes nothing, and neither does anything else that is in the report.
         self.stop._seal()
         self.returned = now
-        if self._fate.setdefault("end", LATE if now >= self.deadline._at else IN_TIME) is LATE:
+        self.overdue = now >= self.deadline._at
+        if self._fate.setdefault("end", LATE if self.overdue else IN_TIME) is LATE:
             self.value = self.hand_on(self.value)
         if self.closers:
             close_all(self.closers, self.errors)
@@ -246,7 +250,7 @@ class Errand(Generic[T]):
         import logging  # noqa: PLC0415  (takes as long to import as all the rest)
 
         logger = logging.getLogger("timebounds")
-        told = []
+        told: list[tuple[str, BaseException]] = []
         if self.error is not None and not self.stop_caused(self.error):
             told.append(("raised after its caller had left", self.error))
         told += [("has a clean-up that failed after its caller had left", e) for e in self.errors]
@@ -257,7 +261,7 @@ class Errand(Generic[T]):
 
     def stop_caused(self, error: BaseException) -> bool:
         """Say whether its error is one that the stop, or the deadline, itself may have caused."""
-        ended = self.stop._asked() or self.late
+        ended = self.stop._asked() or self.overdue
         return ended and isinstance(error, (StopRequested, OSError, EOFError))
 
 

@@ -19,12 +19,12 @@ What must not live here: asyncio (a task's wait borrows the running loop), socke
 from __future__ import annotations
 
 from contextlib import suppress
-from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, final
+from typing import TYPE_CHECKING, Any, NoReturn, final
 
 from timebounds._checks import NS, shown
 from timebounds.bounds.clock import MONOTONIC, SteadyClock, reader, unfailing
 from timebounds.bounds.os_signals import SignalHandlers
+from timebounds.bounds.stop_facts import Committed, Requested, Stop
 from timebounds.bounds.waking import unhandled, wait_in_task, wait_in_thread
 from timebounds.errors import StopRequested
 
@@ -34,29 +34,6 @@ if TYPE_CHECKING:
     from timebounds.bounds.waking import Bound, Waker
 
 __all__ = ["Registration", "Stop", "StopSignal", "wait_requested"]
-
-
-@final
-class Stop(Enum):
-    """How a request was received."""
-
-    ACCEPTED = "accepted"
-    """It is the first one, and its reason counts."""
-    ALREADY = "already"
-    """An earlier one is in force."""
-    TOO_LATE = "too_late"
-    """The point of no return had been passed: nothing will be stopped."""
-
-
-class _Requested(NamedTuple):
-    reason: str
-    at: int
-
-
-class _Committed(NamedTuple):
-    at: int
-    # Of work that is over: its end is no commit, and a stop comes too late all the same.
-    sealed: bool = False
 
 
 @final
@@ -104,7 +81,7 @@ class StopSignal:
         if not isinstance(reason, str):
             msg = f"reason must be a str such as 'shutdown', not {shown(reason)}"
             raise TypeError(msg)
-        return self._request(_Requested(reason, self._now()))
+        return self._request(Requested(reason, self._now()))
 
     def requested(self) -> bool:
         """Say whether a stop was requested; the first True is noted as observed.
@@ -114,7 +91,7 @@ class StopSignal:
         facts = self._facts
         if not facts and not (self._parents and self._pull()):
             return False
-        if type(facts["verdict"]) is _Committed:
+        if type(facts["verdict"]) is Committed:
             return False
         if "observed" not in facts:
             facts.setdefault("observed", self._now())
@@ -132,7 +109,7 @@ class StopSignal:
             StopRequested: the stop came first. Skip the effect.
         """
         self._asked()
-        if type(self._facts.setdefault("verdict", _Committed(self._now()))) is _Requested:
+        if type(self._facts.setdefault("verdict", Committed(self._now()))) is Requested:
             self.check("commit")
         # Nobody will be called any more.
         for each in list(self._callbacks):
@@ -189,7 +166,7 @@ class StopSignal:
     def reason(self) -> str | None:
         """The reason of the first request; None without one. Observes nothing."""
         verdict = self._facts["verdict"] if self._asked() else None
-        return verdict.reason if type(verdict) is _Requested else None
+        return verdict.reason if type(verdict) is Requested else None
 
     @property
     def requested_at(self) -> float | None:
@@ -222,15 +199,15 @@ class StopSignal:
     def _instants(self) -> tuple[int | None, int | None, int | None]:
         """Return when it was requested, observed and committed, in ns."""
         self._asked()
-        verdict: _Requested | _Committed | None = self._facts.get("verdict")
-        if isinstance(verdict, _Requested):
+        verdict: Requested | Committed | None = self._facts.get("verdict")
+        if isinstance(verdict, Requested):
             return verdict.at, self._facts.get("observed"), None
         return None, None, None if verdict is None or verdict.sealed else verdict.at
 
     def _seal(self) -> None:
         """Say that what it stops is over: from now on a stop comes too late."""
         self._asked()
-        self._facts.setdefault("verdict", _Committed(0, sealed=True))
+        self._facts.setdefault("verdict", Committed(0, sealed=True))
         for each in list(self._callbacks):
             each.remove()
 
@@ -238,22 +215,22 @@ class StopSignal:
         """Say whether a stop is in force, without observing it."""
         if not self._facts and not (self._parents and self._pull()):
             return False
-        return type(self._facts["verdict"]) is _Requested
+        return type(self._facts["verdict"]) is Requested
 
     def _pull(self) -> bool:
         """Look up: adopt the request of one above. Say whether there is a verdict now."""
         for each in self._parents:
             if each._asked():
                 first, same = each._facts["verdict"], each._clock is self._clock
-                mine = first if same else _Requested(first.reason, self._now())
+                mine = first if same else Requested(first.reason, self._now())
                 self._facts.setdefault("verdict", mine)
                 return True
         return bool(self._facts)
 
-    def _request(self, mine: _Requested) -> Stop:
+    def _request(self, mine: Requested) -> Stop:
         self._asked()
         first = self._facts.setdefault("verdict", mine)
-        if type(first) is _Committed:
+        if type(first) is Committed:
             return Stop.TOO_LATE
         if first is not mine:
             self._later.append(0)

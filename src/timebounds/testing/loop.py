@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, final
 
-from timebounds._checks import NS, refuse_on_loop_thread
+from timebounds._checks import NS, refuse_second_loop
 from timebounds.bounds.clock import MONOTONIC
 from timebounds.errors import ClockError
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from concurrent.futures import Executor
 
+    from timebounds.bounds._threads import Pool
     from timebounds.testing.fake_face import Face
 
 __all__ = ["VirtualLoop", "run_virtual"]
@@ -102,7 +103,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts
     ) -> asyncio.Future[T]:
         """Run `func` in an executor; time stands still until it returns or waits on the clock."""
-        call: Callable[..., T] = func
+        call: Any = func
         # What a pool of processes runs has no thread here, and must stay what can be pickled.
         if executor is None or isinstance(executor, ThreadPoolExecutor):
             call = partial(self._in_thread, executor is None, func)
@@ -184,11 +185,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def _busy(self) -> bool:
         """Say whether a thread works for a task of this process and does not wait on the clock."""
-        pool = _pool()
-        working = self._working + (0 if pool is None else pool.working())
+        pools = _pools()
+        working = self._working + sum(pool.working() for pool in pools)
         if not working:
             return False
-        pooled = () if pool is None else pool.threads
+        pooled = {thread for pool in pools for thread in list(pool.threads)}
         waiting = self._clock.waiting_threads()
         return working > sum(each in pooled or each in self._threads for each in waiting)
 
@@ -196,8 +197,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """Say whether somebody outside may wake the loop: a descriptor or a thread."""
         if len(self._watched.get_map()) > self._own:
             return True
-        pool = _pool()
-        resting = () if pool is None else pool.resting
+        resting = {thread for pool in _pools() for thread in list(pool.resting)}
         waiting = self._clock.waiting_threads()
         me = threading.current_thread()
         for each in threading.enumerate():
@@ -213,15 +213,16 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return f"tasks: {', '.join(sorted(tasks)) or 'none'}; on the clock: {waiting}"
 
 
-def _pool() -> Any:
-    """Return the pool of offloads, where it is loaded."""
-    return getattr(sys.modules.get("timebounds.bounds._threads"), "POOL", None)
+def _pools() -> tuple[Pool, ...]:
+    """Return the pools of offloads and of their clean-up, where they are loaded."""
+    threads: Any = sys.modules.get("timebounds.bounds._threads")
+    return () if threads is None else (threads.POOL, threads.CARE)
 
 
 def run_virtual(clock: Face, coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine in a loop of its own on the time of `clock`, and return its value."""
     try:
-        refuse_on_loop_thread("clock.run", "`await`")
+        refuse_second_loop("clock.run")
     except RuntimeError:
         # It would be warned of as well, as one that nobody awaits.
         coroutine.close()
