@@ -137,9 +137,9 @@ class StreamPort:
         """Read without waiting; False when there is nothing yet."""
         step: Any
         if self._step is None:
-            reading: Any = self._reader.read(target.ask)
+            reading = step = self._reader.read(target.ask)
             if type(reading) is CoroutineType:
-                step = reading
+                pass  # it is stepped as it is
             elif not hasattr(reading, "__await__"):
                 if isinstance(reading, bytes):
                     _store(target, reading)

@@ -34,6 +34,7 @@ class Waiter:
     name: str
     fire: Callable[[], object]
     fired: bool
+    wakeable: bool
 
     def __init__(self, due: int, order: int, name: str, fire: Callable[[], object]) -> None:
         self.due = due

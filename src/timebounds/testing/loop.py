@@ -69,6 +69,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     threads are waited for in real time.
     """
 
+    slow_callback_duration: float
+
     def __init__(self, clock: Face) -> None:
         self._clock = clock
         self._working = 0
