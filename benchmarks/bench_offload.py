@@ -1,145 +1,297 @@
-"""One cancelled read, through asyncio, this library, and anyio and trio where they are installed.
-
-A function reads one byte in a thread and then has a side effect. Its task is cancelled at 0.10 s,
-and the caller's clean-up closes the socket. The peer sends the byte at 0.30 s.
-"""
+"""What an offload costs, how soon its function sees a stop, and how often its task is woken."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
+import gc
+import importlib.util
 import socket
-import sys
+import statistics
 import threading
 import time
 
-from timebounds import Deadline, ShieldedOffload, offload, shut_reading
+from harness import Claims, Rounds, begin, table
 
-CANCEL_AT, SEND_AT = 0.1, 0.3
+from timebounds import (
+    BudgetedReceiver,
+    Deadline,
+    StopRequested,
+    StopSignal,
+    offload,
+    offload_job,
+)
 
-
-class Stage:
-    """A socket pair, a function that reads from it, and what was seen."""
-
-    def __init__(self):
-        self.ours, self.theirs = socket.socketpair()
-        self.began = time.monotonic()
-        self.returned = self.left = None
-        self.socket = ""
-        self.effect = "no"
-
-    def now(self):
-        return time.monotonic() - self.began
-
-    def read(self, look=lambda: None):
-        try:
-            self.ours.recv(1)
-            look()
-            self.effect = "yes"
-        finally:
-            self.socket = "open" if self.ours.fileno() >= 0 else "closed"
-            self.returned = self.now()
-
-    def job(self, job):
-        self.read(lambda: job.deadline.check("read"))
-
-    def send(self):
-        with contextlib.suppress(OSError):
-            self.theirs.sendall(b"!")
-
-    def close(self):
-        self.ours.close()
+OURS = "offload"
+PLAIN = "asyncio.to_thread"
+OTHER = "anyio.to_thread.run_sync"
+SIGNAL = "StopSignal.requested"
+FLAG = "Event.is_set"
 
 
-async def leave(stage, call):
-    """Do what callers do: close the socket on the way out."""
-    try:
-        await call()
-    finally:
-        stage.close()
-        stage.left = stage.now()
+def main() -> None:
+    quick = begin(__doc__)
+    claims = Claims()
+    here = importlib.util.find_spec("anyio") is not None
+    print(f"  anyio: {'installed' if here else 'not installed'}")
+    # First all that is to be seen without anyio: loading it changes how an offload waits.
+    bench_calls(quick, claims)
+    bench_stop(quick, claims)
+    bench_busy_loop(quick, claims)
+    bench_wakes("100 cancels wake the awaiting task", claims)
+    bench_flag(quick, claims)
+    if here:
+        import anyio.to_thread  # noqa: PLC0415
+
+        bench_beside_anyio(anyio.to_thread.run_sync, quick, claims)
+        bench_wakes("100 cancels wake it where anyio is loaded", claims)
+    else:
+        claims.leave_open(f"{OTHER} beside {OURS}: not installed")
+    claims.end()
 
 
-def on_asyncio(stage, call):
-    async def main():
-        task = asyncio.create_task(leave(stage, call))
-        await asyncio.sleep(CANCEL_AT)
-        task.cancel()
-        await asyncio.wait([task])
-
-    asyncio.run(main())
+# ---------------------------------------------------------------- one call
 
 
-def on(library, *, abandon, looks):
-    def run(stage):
-        look = library.from_thread.check_cancelled if looks else lambda: None
+def timed(call, number: int):
+    """Return a contestant: so many calls, one after the other, in a loop of their own."""
 
-        async def call():
-            run_sync = library.to_thread.run_sync
-            await run_sync(stage.read, look, abandon_on_cancel=abandon)
-            await library.lowlevel.checkpoint()
+    async def calls():
+        for _ in range(20):  # whoever makes threads makes them now
+            await call()
+        began = time.perf_counter()
+        for _ in range(number):
+            await call()
+        return (time.perf_counter() - began) / number
 
-        async def main():
-            group = getattr(library, "create_task_group", None) or library.open_nursery
-            with library.CancelScope() as scope:
-                async with group() as tasks:
-                    tasks.start_soon(leave, stage, call)
-                    await library.sleep(CANCEL_AT)
-                    scope.cancel()
-
-        library.run(main)
+    def run():
+        gc.collect()
+        return asyncio.run(calls())
 
     return run
 
 
-async def shielded(stage):
-    async with ShieldedOffload(release=shut_reading(stage.ours), close=[stage.close]) as scope:
-        await scope.run_job(stage.job, deadline=Deadline.never())
+def ours():
+    deadline, never = Deadline.after(3600), Deadline.never()
+    return {
+        OURS: lambda: offload(int, deadline=deadline),
+        "offload, Deadline.never()": lambda: offload(int, deadline=never),
+        "offload_job": lambda: offload_job(lambda _: 0, deadline=deadline),
+    }
 
 
-def in_thread(stage):
-    return asyncio.to_thread(stage.read)
+def bench_calls(quick: bool, claims: Claims) -> None:
+    number = 100 if quick else 1_000
+    contestants = {PLAIN: lambda: asyncio.to_thread(int), **ours()}
+    rounds = Rounds(
+        {name: timed(call, number) for name, call in contestants.items()}, 3 if quick else 41
+    )
+    rounds.table("A call of int() in a thread", "us", PLAIN, scale=1e6)
+    claims.at_most(f"{OURS} beside {PLAIN}", rounds.ratio(OURS, PLAIN), 1.3)
 
 
-CALLS = {
-    "asyncio.to_thread": lambda stage: on_asyncio(stage, lambda: in_thread(stage)),
-    "asyncio.shield": lambda stage: on_asyncio(stage, lambda: asyncio.shield(in_thread(stage))),
-    "offload": lambda stage: on_asyncio(
-        stage, lambda: offload(stage.read, deadline=Deadline.never())
-    ),
-    "ShieldedOffload": lambda stage: on_asyncio(stage, lambda: shielded(stage)),
-}
+def bench_beside_anyio(run_sync, quick: bool, claims: Claims) -> None:
+    number = 100 if quick else 1_000
+    contestants = {
+        PLAIN: lambda: asyncio.to_thread(int),
+        OTHER: lambda: run_sync(int),
+        OURS: ours()[OURS],
+    }
+    rounds = Rounds(
+        {name: timed(call, number) for name, call in contestants.items()}, 3 if quick else 41
+    )
+    rounds.table("The same where anyio is loaded", "us", PLAIN, scale=1e6)
+    claims.at_least(f"{OTHER} beside {OURS}", rounds.ratio(OTHER, OURS), 1)
 
 
-def measure(name, call):
-    stage = Stage()
-    peer = threading.Timer(SEND_AT, stage.send)
-    peer.start()
-    call(stage)
-    peer.join()
-    while stage.returned is None:
-        time.sleep(0.01)
-    stage.theirs.close()
-    seen = f"{stage.returned:8.2f} {stage.left:8.2f}  {stage.socket:8} {stage.effect}"
-    print(f"{name:36} {seen}")
+# ---------------------------------------------------------------- from the cancel to the function
 
 
-def main():
-    print(f"Python {sys.version.split()[0]}")
-    print(f"{'call':36} returned     left  socket   effect")
-    for name, call in CALLS.items():
-        measure(name, call)
-    for name in ("trio", "anyio"):
+class Reader:
+    """A task over a function that blocks in a read, and when that function saw the stop."""
+
+    def __init__(self, ours: socket.socket):
+        self.receiver = BudgetedReceiver(ours)
+        self.entered = threading.Event()
+        self.seen = 0.0
+        self.task = asyncio.create_task(offload_job(self.read, deadline=Deadline.after(3600)))
+
+    def read(self, job):
+        self.entered.set()
         try:
-            library = importlib.import_module(name)
-        except ImportError:
-            print(f"{name} is not installed: left out")
-            continue
-        for abandon in (False, True):
-            for looks in (False, True):
-                words = ", abandons" * abandon + ", looks" * looks
-                measure(name + words, on(library, abandon=abandon, looks=looks))
+            self.receiver.receive_exactly(1, job.deadline)
+        except StopRequested:
+            self.seen = time.perf_counter()
+            raise
+
+    async def blocks(self):
+        """Return when the function is inside its read, as well as one can know that."""
+        while not self.entered.is_set():  # noqa: ASYNC110  (a thread sets it)
+            await asyncio.sleep(0.0002)
+        await asyncio.sleep(0.001)
+
+    async def ends(self):
+        with contextlib.suppress(asyncio.CancelledError):
+            await self.task
+
+
+def bench_stop(quick: bool, claims: Claims) -> None:
+    async def samples(count):
+        taken = []
+        with pair() as ours:
+            for _ in range(count):
+                reader = Reader(ours)
+                await reader.blocks()
+                began = time.perf_counter()
+                reader.task.cancel()
+                await reader.ends()
+                taken.append(reader.seen - began)
+        return taken
+
+    taken = asyncio.run(samples(100 if quick else 3_000))
+    middle, late = spread(taken)
+    table(
+        f"From task.cancel() to the function that blocks in a read, {len(taken):,} times",
+        ("", "median us", "99th percentile us"),
+        [("the loop is idle", f"{middle * 1e6:.1f}", f"{late * 1e6:.1f}")],
+    )
+    claims.at_most("median ms from the cancel to the function", middle * 1e3, 0.1)
+    claims.at_most("99th percentile of that in ms", late * 1e3, 2)
+
+
+def bench_busy_loop(quick: bool, claims: Claims) -> None:
+    """Cancel from another thread, 20 ms after the loop's own has begun to do something else."""
+
+    async def samples(count, block):
+        taken = []
+        with pair() as ours:
+            for _ in range(count):
+                reader = Reader(ours)
+                await reader.blocks()
+                asked = []
+
+                def cancel(reader=reader, asked=asked):
+                    asked.append(time.perf_counter())
+                    reader.task.cancel()
+
+                timer = threading.Timer(0.02, cancel)
+                timer.start()
+                block(0.1)
+                timer.join()
+                await reader.ends()
+                taken.append(reader.seen - asked[0])
+        return taken
+
+    count = 5 if quick else 60
+    rows = []
+    for name, block in (("sleeps", time.sleep), ("computes", compute)):
+        middle, late = spread(asyncio.run(samples(count, block)))
+        rows.append((f"the loop {name}", f"{middle * 1e6:.1f}", f"{late * 1e6:.1f}"))
+        if block is time.sleep:
+            text = "median ms from a foreign thread's cancel, the loop blocked for 100 ms"
+            claims.at_most(text, middle * 1e3, 0.5)
+    head = ("", "median us", "99th percentile us")
+    table(f"The same by a foreign thread while the loop is blocked for 100 ms, {count}", head, rows)
+
+
+def compute(seconds: float) -> None:
+    """Hold the interpreter, which hands over at its switch interval only."""
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        pass
+
+
+@contextlib.contextmanager
+def pair():
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        yield ours
+
+
+def spread(taken: list[float]) -> tuple[float, float]:
+    taken = sorted(taken)
+    return statistics.median(taken), taken[min(len(taken) - 1, len(taken) * 99 // 100)]
+
+
+# ---------------------------------------------------------------- wake-ups
+
+
+class Counted:
+    """Awaits something and counts how often the loop comes back to it."""
+
+    def __init__(self, coroutine):
+        self._coroutine = coroutine
+        self.steps = 0
+
+    def __await__(self):
+        return self
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return self.send(None)
+
+    def send(self, value):
+        self.steps += 1
+        return self._coroutine.send(value)
+
+    def throw(self, error):
+        self.steps += 1
+        return self._coroutine.throw(error)
+
+
+def bench_wakes(text: str, claims: Claims) -> None:
+    async def count():
+        entered, leave = threading.Event(), threading.Event()
+
+        def work():
+            entered.set()
+            leave.wait(20)
+
+        counted = Counted(offload(work, deadline=Deadline.after(3600)))
+
+        async def wait():
+            await counted
+
+        task = asyncio.create_task(wait())
+        while not entered.is_set():  # noqa: ASYNC110  (a thread sets it)
+            await asyncio.sleep(0.001)
+        for _ in range(100):
+            task.cancel()
+            await asyncio.sleep(0)
+        leave.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        return counted.steps - 1  # the first step is its start
+
+    claims.at_most(text, asyncio.run(count()), 2)
+
+
+# ---------------------------------------------------------------- the look for a stop
+
+
+def bench_flag(quick: bool, claims: Claims) -> None:
+    number = 10_000 if quick else 200_000
+    event, stop = threading.Event(), StopSignal()
+
+    def looks(call):
+        def run():
+            began = time.perf_counter()
+            for _ in range(number):
+                call()
+            return (time.perf_counter() - began) / number
+
+        return run
+
+    contestants = {
+        FLAG: event.is_set,
+        SIGNAL: stop.requested,
+        "the same, below another": stop.child().requested,
+    }
+    rounds = Rounds({name: looks(call) for name, call in contestants.items()}, 3 if quick else 31)
+    rounds.table("A look whether to stop", "ns", FLAG, scale=1e9)
+    claims.at_most(f"{SIGNAL} beside {FLAG}", rounds.ratio(SIGNAL, FLAG), 2)
 
 
 if __name__ == "__main__":
