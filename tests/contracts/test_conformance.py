@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import threading
 
 import pytest
 from colours import InLoop
+from lines import contexts
 
 from timebounds import (
     MONOTONIC,
@@ -181,13 +183,25 @@ def task_line(kind):
             yield TaskLine(runner, ours, theirs, ours)
             return
 
+        options, peers = {}, [theirs]
+        if kind == "a TLS stream reader":
+            client, server = contexts()
+            options = {"ssl": client, "server_hostname": "localhost"}
+            thread = threading.Thread(
+                target=lambda: peers.append(server.wrap_socket(theirs, server_side=True))
+            )
+            thread.start()
+
         async def opened():
-            return await asyncio.open_connection(sock=ours)
+            return await asyncio.open_connection(sock=ours, **options)
 
         reader, writer = runner.run(opened())
         try:
-            yield TaskLine(runner, ours, theirs, reader)
+            if options:
+                thread.join()
+            yield TaskLine(runner, ours, peers[-1], reader)
         finally:
+            peers[-1].close()
 
             async def closed():
                 writer.close()
@@ -198,7 +212,7 @@ def task_line(kind):
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("kind", ["a stream reader", "a raw socket"])
+@pytest.mark.parametrize("kind", ["a stream reader", "a TLS stream reader", "a raw socket"])
 def test_the_receiver_for_tasks_conforms(kind):
     """F6, R13."""
     check_receiver(lambda: task_line(kind))
