@@ -943,3 +943,23 @@ def test_a_plain_runner_takes_it():
     with asyncio.Runner(loop_factory=lambda: VirtualLoop(clock)) as runner:
         assert runner.run(main()) == 30.0
         assert runner.run(main()) == 60.0
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("shell", [True, False])
+def test_time_stands_still_while_a_subprocess_runs(shell):
+    """F3, case A83's rule: nothing is jumped over, the limit is the fake clock's."""
+    clock = FakeClock()
+
+    async def main():
+        async with asyncio.timeout(300):
+            if shell:
+                process = await asyncio.create_subprocess_shell("sleep 0.2; exit 3")
+            else:
+                process = await asyncio.create_subprocess_exec("sleep", "0.2")
+            assert await process.wait() == (3 if shell else 0)
+        assert clock.now() == 0.0
+        await asyncio.sleep(5)  # fake time
+
+    clock.run(main())
+    assert clock.now() == 5.0

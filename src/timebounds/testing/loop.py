@@ -17,6 +17,7 @@ import math
 import selectors
 import sys
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, final
@@ -74,6 +75,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self, clock: Face) -> None:
         self._clock = clock
         self._working = 0
+        self._children: weakref.WeakSet[asyncio.SubprocessTransport] = weakref.WeakSet()
         # Of executors, while they work for this loop; those of its own one stay.
         self._threads: set[threading.Thread] = set()
         self._instant = clock.now_ns()
@@ -185,8 +187,22 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             self._due = math.nextafter(math.nextafter(due, math.inf), math.inf)
         return timer
 
+    async def subprocess_exec(self, *args: Any, **kwargs: Any) -> Any:
+        """Start a subprocess; time stands still until it ends."""
+        transport, protocol = await super().subprocess_exec(*args, **kwargs)
+        self._children.add(transport)
+        return transport, protocol
+
+    async def subprocess_shell(self, *args: Any, **kwargs: Any) -> Any:
+        """Start a subprocess by a shell; time stands still until it ends."""
+        transport, protocol = await super().subprocess_shell(*args, **kwargs)
+        self._children.add(transport)
+        return transport, protocol
+
     def _busy(self) -> bool:
-        """Say whether a thread works for a task of this process and does not wait on the clock."""
+        """Say whether a subprocess or thread works for this loop and does not wait on the clock."""
+        if any(child.get_returncode() is None for child in self._children):
+            return True
         pools = _pools()
         working = self._working + sum(pool.working() for pool in pools)
         if not working:
