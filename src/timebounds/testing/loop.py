@@ -3,7 +3,8 @@
 Rules (F1-F3 of the contracts, A79-A84 of the cases):
 - It is the standard loop, made with a selector of ours and a `time()` that reads the fake clock.
 - Where the standard loop would block, time goes on instead, to the next timer or waiter and no
-  further; but only when nothing is ready, and nobody works: no offload, no executor's thread.
+  further; but only when nothing is ready, and nobody works: no offload, executor's thread
+  or subprocess.
 - A thread that waits on the same clock does not work. One that waits for something else does.
 - Where the world outside may have a say, a watched descriptor or a thread that is nobody's, it is
   given a moment of real time first.
