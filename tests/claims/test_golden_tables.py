@@ -47,6 +47,9 @@ class Recording:
     def read_now(self, target):
         return self._port.read_now(target)
 
+    def give_back(self):
+        self._port.give_back()
+
     async def perform(self, target, deadline):
         self.granted.append(None if target.limit is None else target.limit / SECOND)
         return await self._port.perform(target, deadline)

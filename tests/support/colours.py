@@ -21,6 +21,9 @@ class Recording:
             self._granted.append(None)
         return at_once
 
+    def give_back(self):
+        self._port.give_back()
+
     async def perform(self, target, deadline):
         self._granted.append(None if target.limit is None else target.limit / SECOND)
         return await self._port.perform(target, deadline)

@@ -67,7 +67,7 @@ class enforcing:  # noqa: N801  (a context manager reads like a function)
     """
 
     __slots__ = (
-        "_alarm", "_cancelling", "_deadline", "_due", "_ended", "_loop", "_raises",
+        "_alarm", "_cancelling", "_deadline", "_due", "_ended", "_failure", "_loop", "_raises",
         "_registration", "_started", "_task",
     )  # fmt: skip
 
@@ -78,6 +78,7 @@ class enforcing:  # noqa: N801  (a context manager reads like a function)
         self._alarm: Alarm | None = None
         self._registration: Registration | None = None
         self._due: Enforced | None = None
+        self._failure: Exception | None = None
         self._ended: tuple[Enforced, int] | None = None
 
     @property
@@ -148,12 +149,19 @@ class enforcing:  # noqa: N801  (a context manager reads like a function)
         self._ended = (due if ours else _COMPLETED, self._deadline._now())
         if not ours:
             return False
+        if self._failure is not None:
+            raise self._failure from error
         if not self._raises:
             return True
         raise self._error(due) from error
 
     def _look(self) -> None:
         """Fire when it is time; a float of seconds may have been some ns short of it."""
+        self._failure = getattr(self._alarm, "error", None)
+        if self._failure is not None:
+            # Without its clock a bound can only be taken for reached.
+            self._fire(Enforced.DEADLINE_EXPIRED)
+            return
         now = self._deadline._now()
         if now < self._deadline._at:
             self._alarm = arm(self._deadline, now, self._look)

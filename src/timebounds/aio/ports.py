@@ -12,6 +12,8 @@ What must not live here: deadlines, retries, outcomes.
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Protocol, final
@@ -19,7 +21,9 @@ from typing import TYPE_CHECKING, Any, Protocol, final
 from timebounds._checks import NS, running_loop
 from timebounds.bounds.alarm import not_backwards
 from timebounds.bounds.waking import tell
+from timebounds.errors import Busy
 from timebounds.policies.inbox import Into, Reply, Target
+from timebounds.policies.plan import one_turn
 
 if TYPE_CHECKING:
     from asyncio import Future
@@ -37,7 +41,11 @@ class ReaderLike(Protocol):
     """What a receiver needs of a stream reader; `asyncio.StreamReader` has it."""
 
     def read(self, n: int = -1, /) -> Awaitable[bytes]:
-        """Return at most `n` bytes, b"" at the end. When closed while it waits it takes none."""
+        """Return at most `n` bytes, b"" at the end.
+
+        It is stepped by hand: it may await futures, has no limit of its own inside, and takes no
+        byte when it is closed while it waits.
+        """
         ...
 
 
@@ -54,6 +62,9 @@ class TaskPort(Protocol):
     async def perform(self, target: Target, deadline: Deadline, /) -> Reply:
         """Read once, waiting at most the target's limit on the deadline's clock."""
         ...
+
+    def give_back(self) -> None:
+        """Leave nothing behind in the stream or the loop."""
 
 
 def port_for(source: object) -> TaskPort:
@@ -126,10 +137,11 @@ def _left(target: Target, deadline: Deadline) -> int:
 class StreamPort:
     """A stream reader, read by stepping its `read`."""
 
-    __slots__ = ("_reader", "_step")
+    __slots__ = ("_reader", "_step", "_streak")
 
     def __init__(self, reader: Any) -> None:
         self._reader = reader
+        self._streak = 0
         # A read that waits, and what it waits for.
         self._step: tuple[Generator[Any, None, bytes], Future[Any]] | None = None
 
@@ -156,6 +168,10 @@ class StreamPort:
         except StopIteration as end:
             _store(target, end.value)
             return True
+        if waits_for is None:
+            # It only wants the loop to make a turn.
+            waits_for = running_loop().create_future()
+            running_loop().call_soon(_settle, waits_for)
         # As a task does it: who takes the future takes this mark, too.
         waits_for._asyncio_future_blocking = False
         self._step = (step, waits_for)
@@ -177,10 +193,15 @@ class StreamPort:
                 self._finish(target)
             raise
         finally:
-            if self._step is not None:
-                self._step[0].close()
-                self._step = None
+            self.give_back()
+        self._streak = await _fair(self._streak)
         return _ANSWER
+
+    def give_back(self) -> None:
+        """Give up a read that waits: the reader is free for whoever comes."""
+        if self._step is not None:
+            self._step[0].close()
+            self._step = None
 
     def _finish(self, target: Target) -> None:
         try:
@@ -212,10 +233,11 @@ def _store(target: Target, data: object) -> None:
 class RawPort:
     """A non-blocking stream socket: read first, watched by the loop only when that would block."""
 
-    __slots__ = ("_sock",)
+    __slots__ = ("_sock", "_streak")
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
+        self._streak = 0
 
     def read_now(self, target: Target) -> bool:
         """Read without waiting; False when there is nothing yet."""
@@ -223,9 +245,9 @@ class RawPort:
         try:
             # One chain of C calls from the kernel to the store.
             if type(target) is Into:
-                target.counts.extend(map(sock.recv_into, (target.view[-ask:],)))
+                target.counts.extend(map(sock.recv_into, (target.view[-ask:],), (0,), _FLAGS))
             else:
-                target.chunks.extend(map(sock.recv, (ask,)))
+                target.chunks.extend(map(sock.recv, (ask,), _FLAGS))
         except BlockingIOError:
             return False
         return True
@@ -236,13 +258,41 @@ class RawPort:
         while not self.read_now(target):
             ready = loop.create_future()
             fd = self._sock.fileno()
+            if fd < 0:
+                raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+            watch = (id(loop), fd)
+            if watch in _watched:
+                msg = f"another receiver waits for descriptor {fd}: one user at a time"
+                raise Busy(msg)
+            _watched.add(watch)
             loop.add_reader(fd, _settle, ready)
             try:
                 if not await wait(ready, target, deadline):
                     return _SILENCE
             finally:
-                loop.remove_reader(fd)
+                _watched.discard(watch)
+                # Closed meanwhile, its number may be somebody else's.
+                if self._sock.fileno() == fd:
+                    loop.remove_reader(fd)
+        self._streak = await _fair(self._streak)
         return _ANSWER
+
+    def give_back(self) -> None:
+        """Nothing is left behind."""
+
+
+# Reads without a turn of the loop, after which it is given one: a fast peer must not stop it.
+_FAIR = 32
+_FLAGS = (getattr(socket, "MSG_DONTWAIT", 0),)
+_watched: set[tuple[int, int]] = set()
+
+
+async def _fair(streak: int) -> int:
+    """Count a read; let the loop make a turn after so many."""
+    if streak < _FAIR:
+        return streak + 1
+    await one_turn()
+    return 0
 
 
 def _settle(ready: Future[None]) -> None:

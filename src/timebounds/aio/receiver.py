@@ -151,6 +151,7 @@ class AsyncBudgetedReceiver:
                 raise
             return conclude(report, target, inbox, self._rules, deadline)
         finally:
+            self._port.give_back()
             self._inside = False
 
     def _at_once(

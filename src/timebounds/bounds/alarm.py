@@ -28,10 +28,12 @@ class Alarm(Protocol):
 class LoopAlarm:
     """An alarm by the timers of the running loop, which looks at the clock before it goes off.
 
-    A clock that goes back puts it off, or sets it off at once where it is `strict`.
+    It goes off at once when the clock fails or goes back; `error` then says so.
     """
 
-    __slots__ = ("_at", "_handle", "_longest", "_loop", "_read", "_seen", "_strict", "_wake")
+    __slots__ = ("_at", "_handle", "_longest", "_loop", "_read", "_seen", "_wake", "error")
+
+    error: Exception | None
 
     def __init__(
         self,
@@ -41,32 +43,35 @@ class LoopAlarm:
         at: int,
         longest: int,
         wake: Callable[[], object],
-        *,
-        strict: bool = False,
     ) -> None:
         self._read = read
-        self._seen = (now, now)
+        self._seen = now
         self._at = at
         self._longest = longest
         self._wake = wake
-        self._strict = strict
+        self.error = None
         self._loop = loop
         left = at - now
         self._handle = loop.call_later((left if left < longest else longest) / NS, self._look)
 
     def _look(self) -> None:
-        before, now = self._seen[1], self._read()
-        left = self._at - now
-        if self._strict:
-            self._seen = (before, now)
-        if left > 0 and not (self._strict and now < before):
+        try:
+            before, self._seen = self._seen, self._read()
+            not_backwards(before, self._seen)
+        except Exception as error:  # noqa: BLE001  (in the loop nobody could catch it)
+            self.error = error
+            self._wake()
+            return
+        left = self._at - self._seen
+        if left > 0:
             self._handle = self._loop.call_later(min(left, self._longest) / NS, self._look)
         else:
             self._wake()
 
     def check(self) -> None:
-        """Raise ClockError when it went off because the clock had gone back."""
-        not_backwards(*self._seen)
+        """Raise what the clock failed with, if it did."""
+        if self.error is not None:
+            raise self.error
 
     def cancel(self) -> None:
         """Call it off."""

@@ -156,7 +156,7 @@ class SteadyClock(Clock[float], Protocol):
             if limit is not None:
                 read = reader(self)
                 now = read()
-                alarm = LoopAlarm(loop, read, now, now + limit, _longest(self), wake, strict=True)
+                alarm = LoopAlarm(loop, read, now, now + limit, _longest(self), wake)
             await waiter
         finally:
             future.remove_done_callback(wake)
@@ -169,7 +169,8 @@ class SteadyClock(Clock[float], Protocol):
     def alarm(self, seconds: float, wake: Callable[[], object]) -> Alarm:
         """Call `wake()` in this thread's event loop when `seconds` of this clock have passed.
 
-        Never before; at most once. Returns what calls it off. For tasks.
+        Never before, but at once when the clock fails or goes back; at most once. Returns what
+        calls it off. For tasks.
         """
         ns = nanoseconds(seconds, "seconds")
         loop = running_loop()

@@ -86,11 +86,16 @@ def nap(deadline: Deadline, command: Pause) -> None:
         wait_in_thread(stop, deadline.within(command.ns / NS))
 
 
+async def one_turn() -> None:
+    """Let the loop make one turn."""
+    await _OneTurn()
+
+
 async def pause(deadline: Deadline, command: Pause) -> None:
     """Carry out a pause in a task."""
     stop = deadline._stop
     if command.ns == 0:
-        await _OneTurn()
+        await one_turn()
     elif stop is None:
         await deadline.clock.asleep(command.ns / NS)
     else:

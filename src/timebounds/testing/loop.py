@@ -55,9 +55,18 @@ class _Selector(selectors.DefaultSelector):
         """Return what is ready, or move the clock to the next instant at which something is."""
         ready = super().select(0)
         if ready or (timeout is not None and timeout <= 0):
-            self.loop.count_turn()
-            return ready
-        return self.loop.pass_time(timeout, super().select)
+            self.loop.count_turn([key.fd for key, _ in ready])
+        else:
+            ready = self.loop.pass_time(timeout, super().select)
+        self.loop.look_ahead()
+        return ready
+
+
+@final
+class _Job:
+    """Work of an executor: whether a thread is inside, and whether its future is done."""
+
+    inside = told = False
 
 
 @final
@@ -68,7 +77,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     or `clock.run(coroutine)`. Everything in it that sleeps or times out by the loop's own time, and
     everything under a deadline of that clock, moves together. Real descriptors, offloads and
-    threads are waited for in real time.
+    threads are waited for in real time. One loop of a clock at a time moves it; inside, let time
+    pass by awaiting, since `clock.advance` goes past the loop's own timers.
     """
 
     slow_callback_duration: float
@@ -76,14 +86,16 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self, clock: Face) -> None:
         self._clock = clock
         self._working = 0
+        self._jobs: set[_Job] = set()
+        self._signals: set[int] = set()
         self._children: weakref.WeakSet[asyncio.SubprocessTransport] = weakref.WeakSet()
         # Of executors, while they work for this loop; those of its own one stay.
         self._threads: set[threading.Thread] = set()
         self._instant = clock.now_ns()
         self._turns = 0
         self._turning_since = 0.0
-        # What the next look at the time sees, once: a float that is later than the timer that is
-        # due, where floats are coarser than the loop's own nanosecond.
+        # What the loop's next look at the time sees, which is for the timers that are due: where
+        # floats are coarser than its own nanosecond, a little later than now.
         self._due: float | None = None
         selector = _Selector()
         selector.loop = self
@@ -91,7 +103,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         # In debug mode: how long a callback takes is not to be told from fake time.
         self.slow_callback_duration = math.inf
         # Those of the loop itself: its self-pipe.
-        self._own = len(selector.get_map())
+        self._own = {key.fd for key in selector.get_map().values()}
         self._watched = selector
 
     @property
@@ -111,23 +123,38 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         call: Any = func
         # What a pool of processes runs has no thread here, and must stay what can be pickled.
         if executor is None or isinstance(executor, ThreadPoolExecutor):
-            call = partial(self._in_thread, executor is None, func)
+            call = partial(self._in_thread, job := _Job(), executor is None, func)
+        else:
+            job = _Job()
+        self._jobs.add(job)
         future = super().run_in_executor(executor, call, *args)
-        self._working += 1
-        future.add_done_callback(self._has_returned)
+        future.add_done_callback(partial(self._has_returned, job))
         return future
 
-    def _in_thread(self, stays: bool, func: Callable[[*Ts], T], *args: *Ts) -> T:  # noqa: FBT001
+    def _in_thread(
+        self,
+        job: _Job,
+        stays: bool,  # noqa: FBT001
+        func: Callable[[*Ts], T],
+        *args: *Ts,
+    ) -> T:
+        job.inside = True
         thread = threading.current_thread()
         self._threads.add(thread)
         try:
             return func(*args)
         finally:
+            job.inside = False
+            if job.told:
+                self._jobs.discard(job)
             if not stays:
                 self._threads.discard(thread)
 
-    def _has_returned(self, _: object) -> None:
-        self._working -= 1
+    def _has_returned(self, job: _Job, _: object) -> None:
+        # A future that was cancelled is done, and its thread may be inside all the same.
+        job.told = True
+        if not job.inside:
+            self._jobs.discard(job)
 
     async def shutdown_default_executor(self, *_: Any, **__: Any) -> None:
         """Wait for the executor's threads as for any work: no limit of fake time ends it."""
@@ -137,10 +164,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         finally:
             self._working -= 1
 
-    def count_turn(self) -> None:
+    def count_turn(self, ready: list[int]) -> None:
         """Take note of a turn in which time did not pass; too many are an error."""
         now = self._clock.now_ns()
-        if now != self._instant:
+        # What comes from outside takes its own time.
+        if now != self._instant or not self._own.issuperset(ready):
             self._instant, self._turns = now, 0
         self._turns += 1
         if self._turns % _TURNS:
@@ -184,9 +212,23 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         timer = max(1, round(due * 1e9) - now)
         if waiter is not None and waiter < timer:
             return waiter
-        if math.ulp(due) > 1e-10:
-            self._due = math.nextafter(math.nextafter(due, math.inf), math.inf)
         return timer
+
+    def look_ahead(self) -> None:
+        """Let the loop find the timers of this instant due."""
+        now = self._clock.now()
+        coarse = math.ulp(now) > 1e-10
+        self._due = math.nextafter(math.nextafter(now, math.inf), math.inf) if coarse else None
+
+    def add_signal_handler(self, sig: int, callback: Callable[[*Ts], object], *args: *Ts) -> None:
+        """Watch for a signal of the system, which then may wake the loop."""
+        super().add_signal_handler(sig, callback, *args)
+        self._signals.add(sig)
+
+    def remove_signal_handler(self, sig: int) -> bool:
+        """Watch for it no more."""
+        self._signals.discard(sig)
+        return super().remove_signal_handler(sig)
 
     async def subprocess_exec(self, *args: Any, **kwargs: Any) -> Any:
         """Start a subprocess; time stands still until it ends."""
@@ -205,7 +247,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         if any(child.get_returncode() is None for child in self._children):
             return True
         pools = _pools()
-        working = self._working + sum(pool.working() for pool in pools)
+        working = self._working + len(self._jobs) + sum(pool.working() for pool in pools)
         if not working:
             return False
         pooled = {thread for pool in pools for thread in list(pool.threads)}
@@ -214,7 +256,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def _is_watched(self) -> bool:
         """Say whether somebody outside may wake the loop: a descriptor or a thread."""
-        if len(self._watched.get_map()) > self._own:
+        if self._signals or len(self._watched.get_map()) > len(self._own):
             return True
         resting = {thread for pool in _pools() for thread in list(pool.resting)}
         waiting = self._clock.waiting_threads()
