@@ -71,22 +71,28 @@ class Interrupter:
 
 
 def interrupted(n, coroutine):
-    """Run the coroutine with an interrupt before line n; say where it struck, if it did."""
+    """Run the coroutine with an interrupt before line n; say where it struck, if it did.
+
+    In a thread of its own: an exception where the interpreter expects none, inside the clean-up of
+    an except block, leaves that thread's record of handled exceptions askew.
+    """
     interrupter = Interrupter(n)
-    before = sys.gettrace()
 
     async def main():
         sys.settrace(interrupter)
         try:
             await coroutine()
         finally:
-            sys.settrace(before)
+            sys.settrace(None)
 
-    try:
+    def inside():
         with suppress(KeyboardInterrupt, asyncio.CancelledError):
             asyncio.run(main())
-    finally:
-        sys.settrace(before)
+        sys.settrace(None)
+
+    thread = threading.Thread(target=inside)
+    thread.start()
+    thread.join()
     return interrupter.where
 
 
