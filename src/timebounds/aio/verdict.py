@@ -105,14 +105,13 @@ def bound_reached(handle: Ended[Any]) -> BaseException | None:
         # Cancelled: not whoever awaits this, but the task at the end of its scope.
         text = f"{work.deadline._stopped(what, now)}; {kept}".rstrip("; ")
         return StopRequested(text, report=handle.report)
-    if cause is _EXPIRED or (work.late and cause is None):
-        if work.handed_on:
-            kept = "its value came too late and went to on_late_result"
-        elif handle._value is not None:
-            kept = "its value came too late and is in error.report.value"
-        text = f"{work.deadline._missed(what, max(now, work.deadline._at))}; {kept}"
-        return DeadlineExceeded(text.rstrip("; "), report=handle.report)
-    return None
+    # The deadline, or a return after it that nobody has seen coming.
+    if work.handed_on:
+        kept = "its value came too late and went to on_late_result"
+    elif handle._value is not None:
+        kept = "its value came too late and is in error.report.value"
+    text = f"{work.deadline._missed(what, max(now, work.deadline._at))}; {kept}"
+    return DeadlineExceeded(text.rstrip("; "), report=handle.report)
 
 
 def _in_a_coroutine(error: BaseException) -> BaseException:
@@ -152,13 +151,13 @@ def judge_scope(
         raise BaseExceptionGroup(what, faulty)
     if error is not None and error is cancelled:
         raise error
-    for handle in alone:
-        if error is None and handle._work.given_up:
-            stuck = WorkerStuck(f"{what}: {handle._work.name} has not returned in its grace")
-            report = handle.report
-            assert report is not None
-            attach(stuck, report)
-            raise stuck
+    if error is None and alone:
+        # Neither failed nor faulty: it was left inside.
+        stuck = WorkerStuck(f"{what}: {alone[0]._work.name} has not returned in its grace")
+        report = alone[0].report
+        assert report is not None
+        attach(stuck, report)
+        raise stuck
 
 
 def _failure(handle: Ended[Any]) -> BaseException:

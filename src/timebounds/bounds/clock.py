@@ -130,7 +130,9 @@ class SteadyClock(Clock[float], Protocol):
         limit = nanoseconds(seconds, "seconds")
         if limit:
             refuse_fake_loop(self, running_loop())
-            await _await(self, limit, asyncio.sleep)
+            slices = _Slices(self, limit)
+            for longest in iter(slices.next, None):
+                await asyncio.sleep(longest)
 
     async def await_done(self, future: Future[Any], seconds: float | None) -> bool:
         """Wait until `future` is done, for at most `seconds` (None: no limit).
@@ -214,18 +216,6 @@ def _wait(clock: SteadyClock, limit_ns: int | None, once: Callable[[float], _T])
     longest: float | None = 0.0 if limit_ns == 0 else slices.next()
     while longest is not None:
         got = once(longest)
-        if got:
-            return got
-        longest = slices.next()
-    return None
-
-
-async def _await(clock: SteadyClock, limit_ns: int | None, once: Callable[[float], Any]) -> Any:
-    """Do as `_wait` does, for tasks."""
-    slices = _Slices(clock, limit_ns)
-    longest: float | None = 0.0 if limit_ns == 0 else slices.next()
-    while longest is not None:
-        got = await once(longest)
         if got:
             return got
         longest = slices.next()
