@@ -165,6 +165,16 @@ def _resting():
     return set() if threads is None else threads.POOL.resting | threads.CARE.resting
 
 
+def _settle_work():
+    """Wait until no thread of the library holds work any more: what that owns closes with it."""
+    threads = sys.modules.get("timebounds.bounds._threads")
+    until = time.monotonic() + THREAD_ENDS_WITHIN
+    while threads is not None and (threads.POOL.working() or threads.CARE.working()):
+        if time.monotonic() > until:
+            break
+        threading.Event().wait(0.001)
+
+
 def _threads_left(before):
     left = [thread for thread in threading.enumerate() if thread not in before]
     until = time.monotonic() + THREAD_ENDS_WITHIN
@@ -197,6 +207,7 @@ def _no_leaks(request) -> Iterator[None]:
     # The traceback of a failed test holds its frames, and so whatever it had open.
     if request.node.stash.get(_failed, False):
         return
+    _settle_work()
     left = [f"thread {thread!r}" for thread in _threads_left(threads)]
     # Once more: what a thread held until now.
     gc.collect()

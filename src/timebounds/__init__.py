@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 from timebounds._checks import blocking_allowed
 from timebounds.attempts import Attempts
 from timebounds.blocking.receiver import BudgetedReceiver
+from timebounds.blocking.sender import BudgetedSender
+from timebounds.blocking.sending_port import SendingLike
 from timebounds.blocking.waiting import SocketLike
 from timebounds.bounds.alarm import Alarm
 from timebounds.bounds.allowance import Granted, Overrun, Refused, RetryAllowance, SharedAllowance
@@ -48,6 +50,7 @@ from timebounds.policies.retry_evidence import (
 )
 from timebounds.policies.retry_hooks import RetryHooks, log_retries
 from timebounds.policies.retrying import Attempt, Effect, RetryEvent
+from timebounds.policies.sending import SendOutcome, SendReport
 from timebounds.retry import Retry
 
 if TYPE_CHECKING:
@@ -58,6 +61,8 @@ if TYPE_CHECKING:
     from timebounds.aio.ports import ReaderLike
     from timebounds.aio.receiver import AsyncBudgetedReceiver
     from timebounds.aio.releases import kill_process, request_stop, shut_peer, shut_reading
+    from timebounds.aio.sender import AsyncBudgetedSender
+    from timebounds.aio.sending_ports import WriterLike
     from timebounds.bounds.errand import Job, Stuck, stuck
     from timebounds.policies.offload_evidence import OffloadOutcome, OffloadReport, offload_report
 
@@ -68,6 +73,7 @@ __all__ = [
     "WALL",
     "Alarm",
     "AsyncBudgetedReceiver",
+    "AsyncBudgetedSender",
     "Attempt",
     "AttemptRecord",
     "Attempts",
@@ -75,6 +81,7 @@ __all__ = [
     "BootClock",
     "BoundReached",
     "BudgetedReceiver",
+    "BudgetedSender",
     "Busy",
     "Clock",
     "ClockError",
@@ -110,6 +117,9 @@ __all__ = [
     "RetryHooks",
     "RetryOutcome",
     "RetryReport",
+    "SendOutcome",
+    "SendReport",
+    "SendingLike",
     "SharedAllowance",
     "ShieldedOffload",
     "SocketLike",
@@ -123,6 +133,7 @@ __all__ = [
     "Unfinished",
     "WallClock",
     "WorkerStuck",
+    "WriterLike",
     "blocking_allowed",
     "enforcing",
     "kill_process",
@@ -142,6 +153,7 @@ __all__ = [
 # What needs asyncio or threads is loaded when it is asked for: the rest does not pay for it.
 _LATER = {
     "AsyncBudgetedReceiver": "aio.receiver",
+    "AsyncBudgetedSender": "aio.sender",
     "EnforceReport": "aio.enforcing",
     "Enforced": "aio.enforcing",
     "Job": "bounds.errand",
@@ -151,6 +163,7 @@ _LATER = {
     "ReaderLike": "aio.ports",
     "ShieldedOffload": "aio.offload",
     "Stuck": "bounds.errand",
+    "WriterLike": "aio.sending_ports",
     "enforcing": "aio.enforcing",
     "kill_process": "aio.releases",
     "offload": "aio.offload",

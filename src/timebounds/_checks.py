@@ -140,6 +140,22 @@ def writable(value: object, name: str) -> memoryview:
     return view.cast("B")
 
 
+def readable(value: object, name: str) -> memoryview:
+    """Return the contiguous buffer as a view of single bytes."""
+    try:
+        view = memoryview(cast("bytes", value))
+    except TypeError:
+        given = f"{type(value).__name__} {shown(value)}"
+        msg = f"{name} must be bytes or a buffer of bytes, not {given}"
+        if isinstance(value, str):
+            msg += ": write text.encode()"
+        raise TypeError(msg) from None
+    if not view.c_contiguous:
+        msg = f"{name} must be contiguous: write bytes({name})"
+        raise TypeError(msg)
+    return view.cast("B") if view else memoryview(b"")
+
+
 def as_delimiter(value: object, name: str) -> bytes:
     """Return the non-empty delimiter as bytes."""
     if not isinstance(value, (bytes, bytearray)):

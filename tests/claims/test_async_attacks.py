@@ -40,15 +40,15 @@ def test_a_stop_between_two_looks_leaves_no_read_waiting_in_the_reader():
         reader = asyncio.StreamReader()
         receiver = AsyncBudgetedReceiver(reader)
         stop = StopSignal()
-        read_now = receiver._port.read_now
+        at_once = receiver._port.at_once
 
         class Port:
             """Asks for the stop just after the first look at the stream."""
 
-            def read_now(self, target):
-                at_once = read_now(target)
+            def at_once(self, target):
+                there = at_once(target)
                 stop.request()
-                return at_once
+                return there
 
             def __getattr__(self, name):
                 return getattr(inner, name)

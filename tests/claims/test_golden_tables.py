@@ -44,8 +44,8 @@ class Recording:
         self._port = port
         self.granted = []
 
-    def read_now(self, target):
-        return self._port.read_now(target)
+    def at_once(self, target):
+        return self._port.at_once(target)
 
     def give_back(self):
         self._port.give_back()

@@ -159,14 +159,14 @@ def test_the_same_while_it_waits_under_a_stop_signal(verb, stopped):
 def test_the_injection_finds_a_receiver_that_stores_by_bytecode(monkeypatch):
     """C: the check rejects what appends the result of recv by itself."""
 
-    def read_now(self, target):
+    def at_once(self, target):
         data = self._sock.recv(target.ask)
         target.chunks.append(data)
         return True
 
     port = timebounds.blocking.socket_port.PlainPort
-    monkeypatch.setattr(port, "read_now", read_now)
-    codes = [*CODES, read_now.__code__]
+    monkeypatch.setattr(port, "at_once", at_once)
+    codes = [*CODES, at_once.__code__]
     monkeypatch.setattr(anywhere, "codes", codes)
 
     def lost(n):

@@ -126,7 +126,8 @@ class Round:
         # Cancelled before its first step, a task owns nothing.
         assert self.closed == 1 or (self.accepted and not self.entered)
         assert self.entered == self.returned <= 1
-        assert self.releases <= self.asked <= 1
+        assert self.releases <= 1
+        assert self.asked <= 1
         assert task.cancelling() == self.accepted
         # A foreign thread's may come in the very step with which the task ends: asyncio accepts
         # it, and has nobody left to give it to.
@@ -152,6 +153,7 @@ class Round:
         return type(error).__name__
 
     def judge_report(self, report):
+        assert not self.releases or report.stop_requested is not None
         assert report.released is None or report.released <= report.returned
         assert report.stop_requested is None or report.committed is None
         self.judge_value(report)

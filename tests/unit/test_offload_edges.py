@@ -372,7 +372,7 @@ def test_a_wake_for_nothing_waits_again(monkeypatch):
     """R9: somebody else took the byte that the loop had seen."""
     from timebounds.aio import ports
 
-    settle, taken = ports._settle, []
+    settle, taken = ports.settle, []
 
     async def main():
         ours, peer = pair()
@@ -383,7 +383,7 @@ def test_a_wake_for_nothing_waits_again(monkeypatch):
                 asyncio.get_running_loop().call_later(0.01, peer.sendall, b"ab")
             settle(ready)
 
-        monkeypatch.setattr(ports, "_settle", steal)
+        monkeypatch.setattr(ports, "settle", steal)
         with ours, peer:
             task = asyncio.create_task(AsyncBudgetedReceiver(ours).receive_exactly(2, far()))
             await turns(2)
@@ -398,7 +398,7 @@ def test_a_socket_that_is_closed_as_it_becomes_ready_says_so(monkeypatch):
     """R9: its number may be somebody else's by now, so it is not touched again."""
     from timebounds.aio import ports
 
-    settle = ports._settle
+    settle = ports.settle
 
     async def main():
         ours, peer = pair()
@@ -408,7 +408,7 @@ def test_a_socket_that_is_closed_as_it_becomes_ready_says_so(monkeypatch):
             ours.close()
             settle(ready)
 
-        monkeypatch.setattr(ports, "_settle", close)
+        monkeypatch.setattr(ports, "settle", close)
         with peer:
             task = asyncio.create_task(AsyncBudgetedReceiver(ours).receive_exactly(2, far()))
             await turns(2)

@@ -8,8 +8,8 @@ import pytest
 
 from timebounds import ClockError, RetryAllowance, SteadyClock
 from timebounds.bounds.deadline import NEVER_NS, Deadline
-from timebounds.policies.inbox import CHUNK, Exactly, Inbox, Reply, Until, length
-from timebounds.policies.plan import Pause, adrive, drive
+from timebounds.policies.inbox import CHUNK, Exactly, Inbox, Until, length
+from timebounds.policies.plan import Pause, Reply, adrive, drive
 from timebounds.policies.receiving import Rules, receiving
 from timebounds.testing import FakeClock
 

@@ -15,15 +15,16 @@ from __future__ import annotations
 import errno
 import os
 import socket
+from abc import abstractmethod
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, Protocol, final
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, final
 
 from timebounds._checks import NS, running_loop
 from timebounds.bounds.alarm import not_backwards
 from timebounds.bounds.waking import tell
 from timebounds.errors import Busy
-from timebounds.policies.inbox import Into, Reply, Target
-from timebounds.policies.plan import one_turn
+from timebounds.policies.inbox import Into, Target
+from timebounds.policies.plan import Reply, Timed, one_turn
 
 if TYPE_CHECKING:
     from asyncio import Future
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from timebounds.bounds.deadline import Deadline
 
 __all__ = ["ReaderLike"]
+
+CommandT = TypeVar("CommandT", bound=Timed)
 
 _ANSWER = Reply.ANSWER
 _SILENCE = Reply.SILENCE
@@ -55,7 +58,7 @@ Source = ReaderLike | socket.socket
 class TaskPort(Protocol):
     """A port over one stream, for tasks."""
 
-    def read_now(self, target: Target, /) -> bool:
+    def at_once(self, target: Target, /) -> bool:
         """Read without waiting; False when there is nothing yet."""
         ...
 
@@ -75,19 +78,7 @@ def port_for(source: object) -> TaskPort:
         ValueError: a closed or blocking socket.
     """
     if isinstance(source, socket.socket):
-        if source.type != socket.SOCK_STREAM:
-            msg = f"source must be a stream socket, not {source.type!r}"
-            raise TypeError(msg)
-        if type(source).recv is not socket.socket.recv:
-            name = type(source).__name__
-            msg = f"source is a {name}: for TLS use the reader of asyncio.open_connection(ssl=...)"
-            raise TypeError(msg)
-        if source.fileno() < 0:
-            msg = "source is closed: make the receiver while the connection is open"
-            raise ValueError(msg)
-        if source.gettimeout() != 0.0:
-            msg = "source must be non-blocking in a loop: call source.setblocking(False) first"
-            raise ValueError(msg)
+        check_raw(source, "source", "recv", "reader", "receiver")
         return RawPort(source)
     if callable(getattr(source, "read", None)):
         return StreamPort(source)
@@ -97,7 +88,24 @@ def port_for(source: object) -> TaskPort:
     raise TypeError(msg)
 
 
-async def wait(future: Future[Any], target: Target, deadline: Deadline) -> bool:
+def check_raw(sock: socket.socket, name: str, verb: str, stream: str, door: str) -> None:
+    """Say why a task can not use this socket, if it can not."""
+    if sock.type != socket.SOCK_STREAM:
+        msg = f"{name} must be a stream socket, not {sock.type!r}"
+        raise TypeError(msg)
+    if getattr(type(sock), verb) is not getattr(socket.socket, verb):
+        kind = type(sock).__name__
+        msg = f"{name} is a {kind}: for TLS use the {stream} of asyncio.open_connection(ssl=...)"
+        raise TypeError(msg)
+    if sock.fileno() < 0:
+        msg = f"{name} is closed: make the {door} while the connection is open"
+        raise ValueError(msg)
+    if sock.gettimeout() != 0.0:
+        msg = f"{name} must be non-blocking in a loop: call {name}.setblocking(False) first"
+        raise ValueError(msg)
+
+
+async def wait(future: Future[Any], target: Timed, deadline: Deadline) -> bool:
     """Wait until `future` is done; False when the target's limit, or a stop, is first."""
     stop, clock = deadline._stop, deadline._clock
     if stop is None:
@@ -126,7 +134,7 @@ async def wait(future: Future[Any], target: Target, deadline: Deadline) -> bool:
     return future.done()
 
 
-def _left(target: Target, deadline: Deadline) -> int:
+def _left(target: Timed, deadline: Deadline) -> int:
     assert target.limit is not None
     now = deadline._now()
     not_backwards(target.since, now)
@@ -145,7 +153,7 @@ class StreamPort:
         # A read that waits, and what it waits for.
         self._step: tuple[Generator[Any, None, bytes], Future[Any]] | None = None
 
-    def read_now(self, target: Target) -> bool:
+    def at_once(self, target: Target) -> bool:
         """Read without waiting; False when there is nothing yet."""
         step: Any
         if self._step is None:
@@ -171,7 +179,7 @@ class StreamPort:
         if waits_for is None:
             # It only wants the loop to make a turn.
             waits_for = running_loop().create_future()
-            running_loop().call_soon(_settle, waits_for)
+            running_loop().call_soon(settle, waits_for)
         # As a task does it: who takes the future takes this mark, too.
         waits_for._asyncio_future_blocking = False
         self._step = (step, waits_for)
@@ -180,12 +188,12 @@ class StreamPort:
     async def perform(self, target: Target, deadline: Deadline) -> Reply:
         """Read once, waiting at most the target's limit on the deadline's clock."""
         try:
-            # One that read_now has left waiting is waited for first.
-            while self._step is not None or not self.read_now(target):
+            # One that at_once has left waiting is waited for first.
+            while self._step is not None or not self.at_once(target):
                 assert self._step is not None
                 if not await wait(self._step[1], target, deadline):
                     return _SILENCE
-                if self.read_now(target):
+                if self.at_once(target):
                     break
         except BaseException:
             if self._step is not None and self._step[1].done():
@@ -194,7 +202,7 @@ class StreamPort:
             raise
         finally:
             self.give_back()
-        self._streak = await _fair(self._streak)
+        self._streak = await fair(self._streak)
         return _ANSWER
 
     def give_back(self) -> None:
@@ -205,7 +213,7 @@ class StreamPort:
 
     def _finish(self, target: Target) -> None:
         try:
-            self.read_now(target)
+            self.at_once(target)
         except Exception:  # noqa: BLE001  (what ends the receive is on its way)
             return
 
@@ -229,65 +237,81 @@ def _store(target: Target, data: object) -> None:
         raise RuntimeError(msg)
 
 
-@final
-class RawPort:
-    """A non-blocking stream socket: read first, watched by the loop only when that would block."""
+class Raw(Generic[CommandT]):
+    """A non-blocking socket: tried first, watched by the loop only when that would block."""
 
     __slots__ = ("_sock", "_streak")
+
+    # What the loop is asked to do, and to do no more.
+    _watch: tuple[str, str, str]
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._streak = 0
 
-    def read_now(self, target: Target) -> bool:
-        """Read without waiting; False when there is nothing yet."""
-        sock, ask = self._sock, target.ask
-        try:
-            # One chain of C calls from the kernel to the store.
-            if type(target) is Into:
-                target.counts.extend(map(sock.recv_into, (target.view[-ask:],), (0,), _FLAGS))
-            else:
-                target.chunks.extend(map(sock.recv, (ask,), _FLAGS))
-        except BlockingIOError:
-            return False
-        return True
+    @abstractmethod
+    def at_once(self, command: CommandT) -> bool:
+        """Do it without waiting; False when that would block."""
 
-    async def perform(self, target: Target, deadline: Deadline) -> Reply:
-        """Read once, waiting at most the target's limit on the deadline's clock."""
+    async def perform(self, command: CommandT, deadline: Deadline) -> Reply:
+        """Do it once, waiting at most the command's limit on the deadline's clock."""
         loop = running_loop()
-        while not self.read_now(target):
+        add, remove, who = self._watch
+        while not self.at_once(command):
             ready = loop.create_future()
             fd = self._sock.fileno()
             if fd < 0:
                 raise OSError(errno.EBADF, os.strerror(errno.EBADF))
-            watch = (id(loop), fd)
+            watch = (id(loop), fd, who)
             if watch in _watched:
-                msg = f"another receiver waits for descriptor {fd}: one user at a time"
+                msg = f"another {who} waits for descriptor {fd}: one user at a time"
                 raise Busy(msg)
             _watched.add(watch)
-            loop.add_reader(fd, _settle, ready)
+            getattr(loop, add)(fd, settle, ready)
             try:
-                if not await wait(ready, target, deadline):
+                if not await wait(ready, command, deadline):
                     return _SILENCE
             finally:
                 _watched.discard(watch)
                 # Closed meanwhile, its number may be somebody else's.
                 if self._sock.fileno() == fd:
-                    loop.remove_reader(fd)
-        self._streak = await _fair(self._streak)
+                    getattr(loop, remove)(fd)
+        self._streak = await fair(self._streak)
         return _ANSWER
 
     def give_back(self) -> None:
         """Nothing is left behind."""
 
 
+@final
+class RawPort(Raw[Target]):
+    """A non-blocking stream socket to receive from."""
+
+    __slots__ = ()
+
+    _watch = ("add_reader", "remove_reader", "receiver")
+
+    def at_once(self, target: Target) -> bool:
+        """Read without waiting; False when there is nothing yet."""
+        sock, ask = self._sock, target.ask
+        try:
+            # One chain of C calls from the kernel to the store.
+            if type(target) is Into:
+                target.counts.extend(map(sock.recv_into, (target.view[-ask:],), (0,), FLAGS))
+            else:
+                target.chunks.extend(map(sock.recv, (ask,), FLAGS))
+        except BlockingIOError:
+            return False
+        return True
+
+
 # Reads without a turn of the loop, after which it is given one: a fast peer must not stop it.
 _FAIR = 32
-_FLAGS = (getattr(socket, "MSG_DONTWAIT", 0),)
-_watched: set[tuple[int, int]] = set()
+FLAGS = (getattr(socket, "MSG_DONTWAIT", 0),)
+_watched: set[tuple[int, int, str]] = set()
 
 
-async def _fair(streak: int) -> int:
+async def fair(streak: int) -> int:
     """Count a read; let the loop make a turn after so many."""
     if streak < _FAIR:
         return streak + 1
@@ -295,6 +319,6 @@ async def _fair(streak: int) -> int:
     return 0
 
 
-def _settle(ready: Future[None]) -> None:
+def settle(ready: Future[None]) -> None:
     if not ready.done():
         ready.set_result(None)

@@ -164,7 +164,7 @@ class AsyncBudgetedReceiver:
         inbox, stop, at = self._inbox, deadline._stop, deadline._at
         if self._rules.min_rate is not None or judge(target.ask, inbox.eof, now >= at, stop):
             return None
-        if not self._port.read_now(target):
+        if not self._port.at_once(target):
             return None
         then, arrived = deadline._now(), target.look()
         if then < now:

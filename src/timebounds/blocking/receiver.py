@@ -203,7 +203,7 @@ class BudgetedReceiver:
             if (
                 rules.min_rate is None
                 and judge(target.ask, inbox.eof, now >= at, stop) is None
-                and port.read_now(target)
+                and port.at_once(target)
             ):
                 then, arrived = clock(), target.look()
                 if then < now:

@@ -23,13 +23,16 @@ from typing import TYPE_CHECKING, Any, final
 
 from timebounds.blocking.switched_port import TimeoutPort, TlsPort
 from timebounds.blocking.waiting import ANSWER, SILENCE, SocketLike, SocketPort, Wait
-from timebounds.policies.inbox import Into, Reply, Target
+from timebounds.policies.inbox import Into, Target
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from timebounds.bounds.deadline import Deadline
+    from timebounds.policies.plan import Reply
 
 _DONTWAIT = getattr(socket, "MSG_DONTWAIT", 0)
-_FLAGS = (_DONTWAIT,)
+FLAGS = (_DONTWAIT,)
 
 
 def port_for(sock: SocketLike | socket.socket) -> SocketPort:
@@ -39,11 +42,25 @@ def port_for(sock: SocketLike | socket.socket) -> SocketPort:
         TypeError: a datagram socket, or no socket-like object at all.
         ValueError: the socket is closed.
     """
-    needed = ("recv", "settimeout", "gettimeout")
+    stream(sock, "recv", "receiver")
+    if isinstance(sock, socket.socket):
+        ssl = tls_of(sock)
+        if ssl is not None:
+            return TlsPort(sock, ssl)
+        cls = type(sock)
+        in_c = cls.recv is socket.socket.recv and cls.recv_into is socket.socket.recv_into
+        if in_c and _DONTWAIT:
+            return PlainPort(sock)
+    return TimeoutPort(sock)
+
+
+def stream(sock: object, verb: str, door: str) -> None:
+    """Say why this is no stream socket with that verb, if it is none."""
+    needed = (verb, "settimeout", "gettimeout")
     missing = [name for name in needed if not callable(getattr(sock, name, None))]
     if missing:
         msg = (
-            f"sock must be a connected stream socket, or have recv, settimeout and gettimeout: "
+            f"sock must be a connected stream socket, or have {verb}, settimeout and gettimeout: "
             f"{type(sock).__name__} has no {' and no '.join(missing)}"
         )
         raise TypeError(msg)
@@ -51,22 +68,19 @@ def port_for(sock: SocketLike | socket.socket) -> SocketPort:
     if kind in (socket.SOCK_DGRAM, socket.SOCK_RAW, socket.SOCK_SEQPACKET):
         msg = (
             f"sock must be a stream socket, not {kind!r}: a datagram that is cut short is lost, "
-            "so a deadline over many of them needs another kind of receiver"
+            f"so a deadline over many of them needs another kind of {door}"
         )
         raise TypeError(msg)
-    if isinstance(sock, socket.socket):
-        if sock.fileno() < 0:
-            msg = "sock is closed: make the receiver while the connection is open"
-            raise ValueError(msg)
-        # ssl is loaded wherever a TLS socket exists, and costs much where none does.
-        ssl = sys.modules.get("ssl")
-        if ssl is not None and isinstance(sock, ssl.SSLSocket):
-            return TlsPort(sock, ssl)
-        cls = type(sock)
-        in_c = cls.recv is socket.socket.recv and cls.recv_into is socket.socket.recv_into
-        if in_c and _DONTWAIT:
-            return PlainPort(sock)
-    return TimeoutPort(sock)
+    if isinstance(sock, socket.socket) and sock.fileno() < 0:
+        msg = f"sock is closed: make the {door} while the connection is open"
+        raise ValueError(msg)
+
+
+def tls_of(sock: socket.socket) -> ModuleType | None:
+    """Return the ssl module if this is one of its sockets."""
+    # It is loaded wherever a TLS socket exists, and costs much where none does.
+    ssl = sys.modules.get("ssl")
+    return ssl if ssl is not None and isinstance(sock, ssl.SSLSocket) else None
 
 
 @final
@@ -81,7 +95,7 @@ class PlainPort:
         self._sock = sock
         self.in_doubt = False
 
-    def read_now(self, target: Target) -> bool:
+    def at_once(self, target: Target) -> bool:
         """Read without waiting; False when there is nothing yet."""
         sock = self._sock
         stored: list[Any] = target.counts if type(target) is Into else target.chunks
@@ -91,9 +105,9 @@ class PlainPort:
                 _read_descriptor(target, sock)
             # One chain of C calls from the kernel to the store.
             elif type(target) is Into:
-                stored.extend(map(sock.recv_into, (target.view[-target.ask :],), (0,), _FLAGS))
+                stored.extend(map(sock.recv_into, (target.view[-target.ask :],), (0,), FLAGS))
             else:
-                stored.extend(map(sock.recv, (target.ask,), _FLAGS))
+                stored.extend(map(sock.recv, (target.ask,), FLAGS))
         except BlockingIOError:
             return False
         if len(stored) == before:
@@ -105,7 +119,7 @@ class PlainPort:
     def perform(self, target: Target, deadline: Deadline) -> Reply:
         """Read once, waiting at most the target's limit on the deadline's clock."""
         wait: Wait | None = None
-        while not self.read_now(target):
+        while not self.at_once(target):
             # Nothing yet, or another reader was faster, or a wake-up for nothing.
             wait = wait or Wait(target, deadline)
             if not wait.ready(self._sock.fileno(), select.POLLIN):
@@ -120,9 +134,9 @@ def _read_flagged(target: Target, sock: socket.socket) -> None:
     """Read without blocking, by one chain of C calls from the kernel to the store."""
     if type(target) is Into:
         rest = target.view[-target.ask :]
-        target.counts.extend(map(sock.recv_into, (rest,), (0,), _FLAGS))
+        target.counts.extend(map(sock.recv_into, (rest,), (0,), FLAGS))
     else:
-        target.chunks.extend(map(sock.recv, (target.ask,), _FLAGS))
+        target.chunks.extend(map(sock.recv, (target.ask,), FLAGS))
 
 
 def _read_descriptor(target: Target, sock: socket.socket) -> None:

@@ -1,4 +1,4 @@
-"""Sockets that have to be switched for a receive, and are given back as they were.
+"""Sockets that have to be switched for an operation, and are given back as they were.
 
 Rules (R8, R9, R13, R18, R19 of the contracts):
 - *TLS sockets* are made non-blocking for the operation. They are read before they are waited for,
@@ -15,26 +15,31 @@ What must not live here: deadlines, retries, outcomes.
 from __future__ import annotations
 
 import select
-from typing import TYPE_CHECKING, Any, final
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, final
 
 from timebounds._checks import NS
-from timebounds.blocking.waiting import ANSWER, SILENCE, SocketLike, Wait
+from timebounds.blocking.waiting import ANSWER, SILENCE, Wait
 from timebounds.errors import BoundReached, ClockError
-from timebounds.policies.inbox import Into, Reply, Target
+from timebounds.policies.inbox import Into
+from timebounds.policies.plan import Timed
 
 if TYPE_CHECKING:
     from types import ModuleType
 
     from timebounds.bounds.deadline import Deadline
+    from timebounds.policies.inbox import Target
+    from timebounds.policies.plan import Reply
+
+CommandT = TypeVar("CommandT", bound=Timed)
 
 _DAY_NS = 86_400 * NS
 # More early ends than any real socket has within one reading of its clock.
 _STANDSTILL = 10_000
 
 
-@final
-class TlsPort:
-    """A TLS socket: non-blocking for the operation, read before it is waited for."""
+class SwitchedTls(Generic[CommandT]):
+    """A TLS socket: non-blocking for the operation, tried before it is waited for."""
 
     __slots__ = ("_lent", "_sock", "_ssl", "in_doubt")
 
@@ -46,20 +51,20 @@ class TlsPort:
         self._lent: tuple[float | None, bool] | None = None
         self.in_doubt = False
 
-    def read_now(self, target: Target) -> bool:
-        """Read what is decrypted, or can be, without waiting."""
+    def at_once(self, command: CommandT) -> bool:
+        """Do it with what is decrypted, or can be, without waiting; False when it has to wait."""
         self._borrow()
-        return not self._read(target)
+        return not self._try(command)
 
-    def perform(self, target: Target, deadline: Deadline) -> Reply:
-        """Read once, waiting at most the target's limit on the deadline's clock."""
+    def perform(self, command: CommandT, deadline: Deadline) -> Reply:
+        """Do it once, waiting at most the command's limit on the deadline's clock."""
         self._borrow()
         wait: Wait | None = None
         while True:
-            events = self._read(target)
+            events = self._try(command)
             if not events:
                 return ANSWER
-            wait = wait or Wait(target, deadline)
+            wait = wait or Wait(command, deadline)
             if not wait.ready(self._sock.fileno(), events):
                 return SILENCE
 
@@ -77,11 +82,11 @@ class TlsPort:
         # With it, a connection that was cut looks like one that was closed.
         self._sock.suppress_ragged_eofs = False
 
-    def _read(self, target: Target) -> int:
-        """Read without waiting; return the poll events to wait for, or 0 when answered."""
+    def _try(self, command: CommandT) -> int:
+        """Do it without waiting; return the poll events to wait for, or 0 when it is done."""
         try:
             self.in_doubt = True
-            _store(target, self._sock)
+            self._once(command)
         except (self._ssl.SSLWantReadError, BlockingIOError):
             events = select.POLLIN
         except self._ssl.SSLWantWriteError:
@@ -96,38 +101,51 @@ class TlsPort:
         self.in_doubt = False
         return events
 
+    @abstractmethod
+    def _once(self, command: CommandT) -> int:
+        """Read or send once, store how much moved, and return it."""
+
 
 @final
-class TimeoutPort:
-    """Any object with recv and settimeout: each read's limit is set as its timeout."""
+class TlsPort(SwitchedTls["Target"]):
+    """A TLS socket to receive from."""
+
+    __slots__ = ()
+
+    def _once(self, command: Target) -> int:
+        return _store(command, self._sock)
+
+
+class SwitchedByTimeout(Generic[CommandT]):
+    """Any object with settimeout: each limit is set as its timeout."""
 
     __slots__ = ("_lent", "_sock", "in_doubt")
 
     in_doubt: bool
 
-    def __init__(self, sock: SocketLike) -> None:
+    def __init__(self, sock: Any) -> None:
         self._sock = sock
         self._lent: tuple[float | None] | None = None
         self.in_doubt = False
 
-    def read_now(self, target: Target) -> bool:  # noqa: ARG002
-        """Say no: what recv does without a limit, only the object knows."""
+    def at_once(self, command: CommandT) -> bool:  # noqa: ARG002
+        """Say no: what it does without a limit, only the object knows."""
         return False
 
-    def perform(self, target: Target, deadline: Deadline) -> Reply:
-        """Read once, waiting at most the target's limit on the deadline's clock."""
+    def perform(self, command: CommandT, deadline: Deadline) -> Reply:
+        """Do it once, waiting at most the command's limit on the deadline's clock."""
         own = getattr(self._sock, "clock", deadline.clock)
         if own is not deadline.clock and hasattr(own, "now_ns"):
             msg = f"the socket waits on {own!r}, the deadline is on {deadline.clock!r}: use one"
             raise ClockError(msg)
         if self._lent is None:
             self._lent = (self._sock.gettimeout(),)
-        wait = Wait(target, deadline)
-        left = target.limit
+        wait = Wait(command, deadline)
+        left = command.limit
         timeouts = 0
         while left is None or left > 0:
             self._sock.settimeout(min(left or _DAY_NS, _DAY_NS) / NS)
-            if self._read(target):
+            if self._try(command):
                 return ANSWER
             left = wait.left()
             timeouts += 1
@@ -145,11 +163,11 @@ class TimeoutPort:
             _restore_timeout(self._sock, self._lent[0])
             self._lent = None
 
-    def _read(self, target: Target) -> bool:
-        """Read once; False when the socket's timeout passed without an answer."""
+    def _try(self, command: CommandT) -> bool:
+        """Do it once; False when the socket's timeout passed without an answer."""
         try:
             self.in_doubt = True
-            got = _store(target, self._sock)
+            moved = self._once(command)
         except TimeoutError as error:
             self.in_doubt = False
             if error.errno is not None or isinstance(error, BoundReached):
@@ -159,11 +177,25 @@ class TimeoutPort:
             self.in_doubt = False
             raise
         self.in_doubt = False
-        if got > target.ask:
+        if moved > command.ask:
             name = type(self._sock).__name__
-            msg = f"{name}.recv({target.ask}) returned {got} bytes: all are kept"
+            msg = f"{name}.recv({command.ask}) returned {moved} bytes: all are kept"
             raise RuntimeError(msg)
         return True
+
+    @abstractmethod
+    def _once(self, command: CommandT) -> int:
+        """Read or send once, store how much moved, and return it."""
+
+
+@final
+class TimeoutPort(SwitchedByTimeout["Target"]):
+    """Any object with recv and settimeout."""
+
+    __slots__ = ()
+
+    def _once(self, command: Target) -> int:
+        return _store(command, self._sock)
 
 
 def _store(target: Target, sock: Any) -> int:

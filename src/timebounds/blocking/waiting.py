@@ -1,4 +1,4 @@
-"""What the ports of sockets share: what a socket looks like, and how long one read may wait.
+"""What the ports of sockets share: what a socket looks like, and how long one wait may last.
 
 Rules: a wait ends early only for an answer, or when the deadline's stop signal was requested, which
 wakes it from any thread; when it ends in silence otherwise, the deadline's clock agrees.
@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Protocol, final
 from timebounds._checks import NS
 from timebounds.bounds.alarm import not_backwards
 from timebounds.bounds.waking import Waking
-from timebounds.policies.inbox import Reply, Target
+from timebounds.policies.plan import Reply
 
 if TYPE_CHECKING:
     from timebounds.bounds.clock import Poller
     from timebounds.bounds.deadline import Deadline
+    from timebounds.policies.inbox import Target
+    from timebounds.policies.plan import Timed
 
 __all__ = ["SocketLike"]
 
@@ -48,7 +50,7 @@ class SocketPort(Protocol):
     in_doubt: bool
     """Whether an exception may have lost bytes inside recv."""
 
-    def read_now(self, target: Target, /) -> bool:
+    def at_once(self, target: Target, /) -> bool:
         """Read without waiting, where this port can; False when there is nothing yet."""
         ...
 
@@ -62,14 +64,14 @@ class SocketPort(Protocol):
 
 @final
 class Wait:
-    """The waiting of one read: how much of its limit is left, by the deadline's clock."""
+    """The waiting of one read or send: what is left of its limit, by the deadline's clock."""
 
     __slots__ = ("_deadline", "_last", "_limit", "_only_errors", "_start")
 
-    def __init__(self, target: Target, deadline: Deadline) -> None:
+    def __init__(self, command: Timed, deadline: Deadline) -> None:
         self._deadline = deadline
-        self._limit = target.limit
-        self._start = self._last = target.since
+        self._limit = command.limit
+        self._start = self._last = command.since
         self._only_errors = False
 
     def left(self) -> int | None:

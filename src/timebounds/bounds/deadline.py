@@ -15,7 +15,6 @@ All deadline arithmetic is here. What must not live here: waiting, and the wall 
 from __future__ import annotations
 
 from math import inf
-from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING, NoReturn, TypeGuard, final
 
 from timebounds._checks import FAR_NS, NS, nanoseconds, no_deadline, running_loop, shown
@@ -35,6 +34,8 @@ __all__ = ["Deadline"]
 
 # Later than every instant a clock can be asked for, so that comparisons need no special case.
 NEVER_NS = FAR_NS << 100
+# 24 days, in milliseconds a C int: more overflows in `selectors`, and wraps round in `settimeout`.
+LONGEST_WAIT = 2_147_483.0
 
 
 @final
@@ -142,8 +143,8 @@ class Deadline(Value):
         """Return `min(seconds, remaining)` for the timeout argument of another library.
 
         Never 0 or less, which other libraries take for "do not block" or "no limit", and never
-        more than the platform can wait. None means that there is no limit. `seconds` is a further
-        limit of this one step; None leaves it out, and 0 is refused.
+        more than the platform can wait, 24 days. None means that there is no limit. `seconds` is
+        a further limit of this one step; None leaves it out, and 0 is refused.
 
         Raises:
             DeadlineExceeded: the deadline has passed, so there is nothing to hand out.
@@ -155,7 +156,18 @@ class Deadline(Value):
         self.check("timeout")
         # The clock may reach the instant between two readings: 1 ns is still no zero.
         left = min(limit, self.remaining() or 1e-9)
-        return None if left == inf else min(left, TIMEOUT_MAX)
+        return None if left == inf else min(left, LONGEST_WAIT)
+
+    def timeout_ms(self, seconds: Seconds | None = None) -> int | None:
+        """Do as `timeout` for an API that takes whole milliseconds, as `poll` and databases do.
+
+        Rounded down, but at least 1, since 0 means something else there; fits in 32 bits.
+        """
+        left = self.timeout(seconds)
+        if left is None:
+            return None
+        ms = round(left * 1000)
+        return max(1, ms - (ms / 1000 > left))
 
     def within(self, seconds: Seconds) -> Deadline:
         """Return the earlier of this deadline and `seconds` from now. Reads the clock."""
@@ -209,9 +221,12 @@ class Deadline(Value):
 
     def _missed(self, what: str, now: int) -> str:
         """Return the message of an expiry: what was bounded, and by how much it was missed."""
-        which = f"of {self._asked:g} s" if self._asked < inf else f"at {self._at / NS:g} s"
         late = f"missed by {(now - self._at) / NS:g} s" if now > self._at else "reached"
-        return f"{what or 'operation'}: the deadline {which} was {late}"
+        return f"{what or 'operation'}: {self._named()} was {late}"
+
+    def _named(self) -> str:
+        which = f"of {self._asked:g} s" if self._asked < inf else f"at {self._at / NS:g} s"
+        return f"the deadline {which}"
 
     def _stopped(self, what: str, now: int) -> str:
         """Return the message of a stop: what was bounded, when it was stopped, and why."""
@@ -262,7 +277,7 @@ class Deadline(Value):
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         msg = (
             "a deadline can not be pickled, since its instant means nothing in another process: "
-            "send deadline.remaining() and make a new one there with Deadline.after(seconds)"
+            "send timebounds.wire.to_milliseconds(deadline), and read it there by from_milliseconds"
         )
         raise TypeError(msg)
 
@@ -301,6 +316,17 @@ def capped(deadline: Deadline, ns: int, asked: float, now: int) -> Deadline:
     if deadline._at <= at:
         return deadline
     return _make(at, asked, deadline._clock, deadline._now, deadline._stop)
+
+
+def left_ns(deadline: Deadline) -> int | None:
+    """Read the clock and return the ns left, never more than `remaining()`; None for never."""
+    if deadline._at == NEVER_NS:
+        return None
+    left = max(0, deadline._at - deadline._now())
+    if left / NS <= deadline._asked:
+        return left
+    asked, parts = deadline._asked.as_integer_ratio()
+    return asked * NS // parts
 
 
 def arm(deadline: Deadline, now: int, wake: Callable[[], object]) -> Alarm | None:

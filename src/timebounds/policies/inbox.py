@@ -14,7 +14,6 @@ What must not live here: time.
 from __future__ import annotations
 
 from abc import abstractmethod
-from enum import Enum
 from typing import TYPE_CHECKING, final
 
 from timebounds.policies.evidence import ReceiveReport
@@ -25,16 +24,6 @@ if TYPE_CHECKING:
 
 # One read's size: large enough for throughput, small enough to be allocated at a stranger's word.
 CHUNK = 65_536
-
-
-@final
-class Reply(Enum):
-    """How a port answers a read."""
-
-    ANSWER = "answer"
-    """The socket answered: bytes were stored, or none, which is the end of the stream."""
-    SILENCE = "silence"
-    """The limit passed without an answer."""
 
 
 class Target:

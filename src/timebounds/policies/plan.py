@@ -16,6 +16,7 @@ What must not live here: sockets, and what any conversation is about.
 from __future__ import annotations
 
 from collections.abc import Generator
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, final
 
 from timebounds._checks import NS
@@ -50,6 +51,27 @@ class Pause(Value):
 
 # Any: a Pause is answered by None, every other command by the port's own kind of answer.
 Plan = Generator[CommandT | Pause, tuple[int, Any], ReportT]
+
+
+@final
+class Reply(Enum):
+    """How a port answers a command that waits."""
+
+    ANSWER = "answer"
+    """The stream answered: bytes have moved, or none came, which is its end."""
+    SILENCE = "silence"
+    """The limit passed without an answer."""
+
+
+class Timed(Protocol):
+    """A command to move at most `ask` bytes, waiting at most `limit` ns from the instant `since`.
+
+    A `limit` of None is none.
+    """
+
+    ask: int
+    limit: int | None
+    since: int
 
 
 class Port(Protocol[CommandT_contra, AnswerT_co]):

@@ -35,14 +35,14 @@ from timebounds.errors import (
     Unfinished,
 )
 from timebounds.policies.evidence import ReceiveOutcome, ReceiveReport
-from timebounds.policies.inbox import Inbox, Reply, Target
-from timebounds.policies.plan import Pause
+from timebounds.policies.plan import Pause, Reply
 
 if TYPE_CHECKING:
     from timebounds._checks import Seconds
     from timebounds.bounds.allowance import Allowance
     from timebounds.bounds.deadline import Deadline
     from timebounds.bounds.stop import StopSignal
+    from timebounds.policies.inbox import Inbox, Target
     from timebounds.policies.plan import Plan
 
 __all__ = ["MinRate"]

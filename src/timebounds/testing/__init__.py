@@ -13,10 +13,11 @@ from timebounds.testing.fake_clock import FakeClock, Timer
 from timebounds.testing.forbidden_clock import ForbiddenClock
 from timebounds.testing.loop import VirtualLoop
 from timebounds.testing.order import Gate, Trace
-from timebounds.testing.scripted_socket import Data, End, Failure, ScriptedSocket, Silence
+from timebounds.testing.scripted_socket import Accept, Data, End, Failure, ScriptedSocket, Silence
 from timebounds.testing.scripted_stream import ScriptedStream
 
 __all__ = [
+    "Accept",
     "Data",
     "DripServer",
     "End",

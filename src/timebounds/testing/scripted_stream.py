@@ -54,6 +54,19 @@ class ScriptedStream:
     async def drain(self) -> None:
         """Return at once: nothing waits to be sent."""
 
+    @property
+    def transport(self) -> ScriptedStream:
+        """What a sender asks how much waits to be sent: this."""
+        return self
+
+    def is_closing(self) -> bool:
+        """Say whether it takes nothing more: it does."""
+        return False
+
+    def get_write_buffer_size(self) -> int:
+        """Return how many bytes wait to be sent: none."""
+        return 0
+
     async def read(self, n: int = -1, /) -> bytes:
         """Follow the script for one read."""
         self.reads += 1

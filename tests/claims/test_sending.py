@@ -1,0 +1,390 @@
+"""S1-S3, in both colours: what was accepted is known, and never sent again."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+
+import pytest
+from colours import sender
+
+from timebounds import (
+    AsyncBudgetedSender,
+    BudgetedSender,
+    Busy,
+    ClockError,
+    Deadline,
+    DeadlineExceeded,
+    IdleTimeout,
+    SendOutcome,
+    SendReport,
+    SteadyClock,
+    StopRequested,
+    StopSignal,
+    Unfinished,
+)
+from timebounds.testing import Accept, Failure, FakeClock, ScriptedSocket, Silence
+
+KIB = 1024
+
+
+@pytest.fixture(params=["blocking", "tasks"])
+def colour(request):
+    return request.param
+
+
+def scripted(colour, *steps, **options):
+    clock = FakeClock()
+    sock = ScriptedSocket(clock)
+    if steps:
+        sock.accepting(*steps)
+    return clock, sock, sender(colour, sock, **options)
+
+
+def test_all_is_sent_at_once_where_the_peer_takes_it(colour):
+    """S1."""
+    clock, sock, made = scripted(colour)
+    assert made.report is None
+    assert made.send_all(b"abcdef", clock.deadline(1)) is None
+    assert bytes(sock.sent) == b"abcdef"
+    assert made.report == SendReport(SendOutcome.COMPLETE, 6, 6, 0, 1, 0, 0, 0)
+    assert (made.report.satisfied, made.report.left, made.unsent) == (True, 0, b"")
+
+
+def test_nothing_to_send_touches_neither_socket_nor_clock(colour):
+    """S1."""
+    _, sock, made = scripted(colour)
+    made.send_all(b"", FakeClock().deadline(0))
+    assert sock.allowed == []
+    assert made.report.outcome is SendOutcome.COMPLETE
+
+
+def test_only_the_rest_follows_a_send_that_was_cut_short(colour):
+    """S1, A18: 3 bytes are accepted, then nothing; the peer sees each byte once."""
+    clock, sock, made = scripted(colour, Accept(3), Silence(), Accept(100), idle_timeout=1)
+    with pytest.raises(IdleTimeout, match="3 bytes were accepted; resume") as caught:
+        made.send_all(b"abcdefghi", clock.deadline(10))
+    assert (caught.value.report.accepted, caught.value.report.left) == (3, 6)
+    assert made.report is caught.value.report
+    assert made.unsent == b"defghi"
+    made.resume(clock.deadline(1))
+    assert bytes(sock.sent) == b"abcdefghi"
+    assert (made.report.requested, made.report.accepted, made.report.satisfied) == (9, 9, True)
+
+
+def test_nothing_else_is_let_in_before_the_rest(colour):
+    """S1, R10: the peer would read it as a part of the first message."""
+    clock, sock, made = scripted(colour, Accept(3), Silence(), Accept(100))
+    with pytest.raises(DeadlineExceeded):
+        made.send_all(b"abcdef", clock.deadline(1))
+    with pytest.raises(Unfinished, match=r"3 bytes of it were accepted.*resume"):
+        made.send_all(b"xyz", clock.deadline(1))
+    assert made.discard() == b"def"
+    made.send_all(b"xyz", clock.deadline(1))
+    assert bytes(sock.sent) == b"abcxyz"
+    with pytest.raises(Unfinished, match="nothing is unfinished"):
+        made.resume(clock.deadline(1))
+
+
+def test_a_send_of_which_nothing_went_leaves_the_stream_where_it_was(colour):
+    """R10: it may be resumed, or another may follow."""
+    clock, sock, made = scripted(colour, Silence(), Silence(), Accept(100))
+    with pytest.raises(DeadlineExceeded):
+        made.send_all(b"abc", clock.deadline(1))
+    with pytest.raises(DeadlineExceeded):
+        made.resume(clock.deadline(1))
+    made.send_all(b"xyz", clock.deadline(1))
+    assert bytes(sock.sent) == b"xyz"
+
+
+def test_an_idle_limit_alone_lets_a_slow_peer_take_as_long_as_it_likes(colour):
+    """S3, A19: 1 KiB every 0.9 s, 50 KiB: complete at 45.0."""
+    clock, sock, made = scripted(
+        colour, *[Accept(KIB, after=0.9) for _ in range(50)], idle_timeout=1.0
+    )
+    made.send_all(bytes(50 * KIB), Deadline.never(clock=clock))
+    assert clock.now() == 45.0
+    assert len(sock.sent) == 50 * KIB
+    assert (made.report.sends, made.report.waited) == (50, 45.0)
+
+
+def test_a_total_limit_ends_it_whatever_the_progress(colour):
+    """S3, A19: at 10.0, with 11 KiB accepted; neither limit implies the other."""
+    clock, sock, made = scripted(
+        colour, *[Accept(KIB, after=0.9) for _ in range(50)], idle_timeout=1.0
+    )
+    with pytest.raises(DeadlineExceeded) as caught:
+        made.send_all(bytes(50 * KIB), clock.deadline(10))
+    assert clock.now() == 10.0
+    report = caught.value.report
+    assert (report.outcome, report.accepted) == (SendOutcome.DEADLINE_EXPIRED, 11 * KIB)
+    assert len(sock.sent) == 11 * KIB
+    assert sock.allowed[-1] == pytest.approx(0.1)
+
+
+def test_what_is_accepted_at_the_deadline_is_late(colour):
+    """R3: all was accepted, too late; there is nothing to resume."""
+    clock, _, made = scripted(colour, Accept(3, after=1))
+    with pytest.raises(DeadlineExceeded, match="all 3 bytes were accepted, too late") as caught:
+        made.send_all(b"abc", clock.deadline(1))
+    assert caught.value.report.satisfied
+    assert caught.value.report.overshoot == 0.0
+    with pytest.raises(Unfinished, match="nothing is unfinished"):
+        made.resume(clock.deadline(1))
+
+
+def test_an_expired_deadline_sends_nothing(colour):
+    """R2."""
+    clock, sock, made = scripted(colour)
+    with pytest.raises(DeadlineExceeded, match="0 bytes were accepted"):
+        made.send_all(b"abc", clock.deadline(0))
+    assert sock.allowed == []
+    assert made.report.sends == 0
+
+
+def test_a_stop_beats_the_deadline_and_sends_nothing_more(colour):
+    """R14."""
+    clock, sock, made = scripted(colour)
+    stop = StopSignal(clock=clock)
+    stop.request("shutting down")
+    with pytest.raises(StopRequested, match="shutting down") as caught:
+        made.send_all(b"abc", Deadline.after(0, clock=clock, stop=stop))
+    assert caught.value.report.outcome is SendOutcome.STOPPED
+    assert sock.allowed == []
+
+
+def test_what_the_socket_raises_passes_through_with_a_count(colour):
+    """S1: the rest is kept, though only another connection may help."""
+    error = ConnectionResetError("reset")
+    clock, _, made = scripted(colour, Accept(2), Failure(error))
+    with pytest.raises(ConnectionResetError) as caught:
+        made.send_all(b"abcdef", clock.deadline(1))
+    assert caught.value is error
+    assert error.__notes__ == ["send_all(6 bytes): 2 bytes were accepted, resume() sends the rest"]
+    assert made.report is None
+    assert made.unsent == b"cdef"
+
+
+def test_the_buffer_is_its_owners_again_after_every_ending(colour):
+    """S1: a copy of the rest is kept, so that what is resumed is what was meant."""
+    clock, sock, made = scripted(colour, Accept(2), Silence(), Accept(100))
+    buffer = bytearray(b"abcdef")
+    with pytest.raises(DeadlineExceeded):
+        made.send_all(buffer, clock.deadline(1))
+    buffer.clear()
+    made.resume(clock.deadline(1))
+    assert bytes(sock.sent) == b"abcdef"
+    again = bytearray(b"gh")
+    made.send_all(memoryview(again), clock.deadline(1))
+    again.clear()
+    assert bytes(sock.sent) == b"abcdefgh"
+
+
+@pytest.mark.parametrize(
+    ("data", "hint"),
+    [
+        ("text", r"text\.encode"),
+        (None, "bytes"),
+        (5, "bytes"),
+        (memoryview(b"abcd")[::2], "contig"),
+    ],
+)
+def test_what_is_no_bytes_is_refused(colour, data, hint):
+    """N4."""
+    clock, _, made = scripted(colour)
+    with pytest.raises(TypeError, match=f"data.*{hint}"):
+        made.send_all(data, clock.deadline(1))
+
+
+def test_a_buffer_of_larger_items_is_sent_as_its_bytes(colour):
+    """S1."""
+    from array import array
+
+    clock, sock, made = scripted(colour)
+    made.send_all(array("H", [1, 2]), clock.deadline(1))
+    assert bytes(sock.sent) == array("H", [1, 2]).tobytes()
+
+
+def test_a_number_is_no_deadline(colour):
+    """N5."""
+    _, sock, made = scripted(colour)
+    with pytest.raises(TypeError, match=r"Deadline\.after\(5\)"):
+        made.send_all(b"abc", 5)
+    assert sock.allowed == []
+
+
+def test_a_report_survives_pickling_and_shows_no_payload():
+    """R16."""
+    report = SendReport(SendOutcome.DEADLINE_EXPIRED, 9, 3, 2, 4, 1_500_000_000, 10**9, 5 * 10**8)
+    assert pickle.loads(pickle.dumps(report)) == report
+    assert repr(report) == (
+        "<SendReport deadline_expired: 3 of 9 bytes accepted, 2 in doubt, 4 sends in 1.5 s, "
+        "0.5 s late>"
+    )
+    assert (report.elapsed, report.waited, report.overshoot) == (1.5, 1.0, 0.5)
+
+
+@pytest.mark.parametrize("idle", [0, -1, float("nan"), "1"])
+def test_an_idle_timeout_that_could_never_work_is_refused(colour, idle):
+    """N1."""
+    with pytest.raises((TypeError, ValueError), match="idle_timeout"):
+        scripted(colour, idle_timeout=idle)
+
+
+def test_a_clock_that_goes_back_is_said_and_nothing_forgotten():
+    """C1."""
+
+    class Back(SteadyClock):
+        readings = iter((10, 9, 9, 9))
+
+        def now_ns(self):
+            return next(self.readings)
+
+    from socket import socketpair
+
+    ours, peer = socketpair()
+    with ours, peer:
+        made = BudgetedSender(ours)
+        with pytest.raises(ClockError, match="back"):
+            made.send_all(b"abc", Deadline.at(60, clock=Back()))
+        assert peer.recv(10) == b"abc"
+        assert made.unsent == b""
+
+
+def test_a_second_user_is_refused_in_a_task():
+    """R11."""
+
+    async def main():
+        from timebounds.testing import ScriptedStream
+
+        clock = FakeClock()
+        made = AsyncBudgetedSender(ScriptedStream(clock))
+        made._inside = True
+        for verb in (made.discard, lambda: made.resume(clock.deadline(1))):
+            with pytest.raises(Busy, match="another task"):
+                result = verb()
+                await result
+
+    asyncio.run(main())
+
+
+def test_a_second_user_is_refused_in_a_thread():
+    """R11: a handler that sends inside a send, whatever came first."""
+    clock = FakeClock()
+    seen = []
+
+    class Nested:
+        def settimeout(self, value):
+            pass
+
+        def gettimeout(self):
+            return None
+
+        def send(self, data):
+            for verb in (made.discard, lambda: made.send_all(b"x", clock.deadline(1))):
+                with pytest.raises(Busy, match="BudgetedSender"):
+                    verb()
+                seen.append(verb)
+            return len(data)
+
+    made = BudgetedSender(Nested())
+    made.send_all(b"abc", clock.deadline(1))
+    assert len(seen) == 2
+
+
+@pytest.mark.parametrize("taken", [-1, 4, None, True, 1.0])
+def test_an_object_that_counts_wrongly_is_not_believed(taken):
+    """S1: what it has taken nobody knows, so nothing may follow."""
+
+    class Odd:
+        def settimeout(self, value):
+            pass
+
+        def gettimeout(self):
+            return None
+
+        def send(self, data):
+            return taken
+
+    clock = FakeClock()
+    made = BudgetedSender(Odd())
+    with pytest.raises(RuntimeError, match=r"Odd\.send took"):
+        made.send_all(b"abc", clock.deadline(1))
+    for verb in (made.discard, lambda: made.resume(clock.deadline(1))):
+        with pytest.raises(Unfinished, match="close the connection"):
+            verb()
+
+
+def test_a_blocking_sender_is_refused_where_a_loop_runs():
+    """A54."""
+
+    async def main():
+        clock = FakeClock()
+        with pytest.raises(RuntimeError, match="AsyncBudgetedSender"):
+            BudgetedSender(ScriptedSocket(clock)).send_all(b"abc", clock.deadline(1))
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("step", "error", "hint"),
+    [
+        (b"abc", TypeError, "Accept, Silence and Failure"),
+        (Accept(0), ValueError, "size"),
+        (Accept(1, after=-1), ValueError, "after"),
+    ],
+)
+def test_a_script_of_sends_is_checked_before_it_runs(step, error, hint):
+    """F4."""
+    with pytest.raises(error, match=hint):
+        ScriptedSocket(FakeClock()).accepting(step)
+
+
+def test_sendall_of_a_scripted_socket_follows_the_script():
+    """F4: as a real one does, piece by piece."""
+    clock = FakeClock()
+    sock = ScriptedSocket(clock)
+    sock.accepting(Accept(2), Accept(2, after=0.5), Accept(9))
+    sock.sendall(b"abcdef")
+    assert (bytes(sock.sent), clock.now()) == (b"abcdef", 0.5)
+    with pytest.raises(AssertionError, match="a send without a limit"):
+        ScriptedSocket.accepting(sock) or sock.sendall(bytes(100))
+
+
+def test_a_writer_whose_drain_only_wants_a_turn_is_given_one():
+    """R9: anything that can be awaited."""
+
+    class Writer:
+        held = 0
+
+        @property
+        def transport(self):
+            return self
+
+        def is_closing(self):
+            return False
+
+        def get_write_buffer_size(self):
+            return self.held
+
+        def get_write_buffer_limits(self):
+            return 1, 2
+
+        def set_write_buffer_limits(self, **limits):
+            self.limits = limits
+
+        def write(self, data):
+            self.held = len(data)
+
+        async def drain(self):
+            await asyncio.sleep(0)
+            self.held = 0
+
+    async def main():
+        writer = Writer()
+        made = AsyncBudgetedSender(writer)
+        await made.send_all(b"abc", Deadline.after(60))
+        assert made.report.accepted == 3
+        assert writer.limits == {"high": 2, "low": 1}
+
+    asyncio.run(main())
