@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 from timebounds._checks import blocking_allowed
 from timebounds.attempts import Attempts
+from timebounds.blocking.bounding import bounding, current_deadline, detached
+from timebounds.blocking.deadline_socket import DeadlineSocket
 from timebounds.blocking.receiver import BudgetedReceiver
 from timebounds.blocking.sender import BudgetedSender
 from timebounds.blocking.sending_port import SendingLike
@@ -63,6 +65,7 @@ if TYPE_CHECKING:
     from timebounds.aio.releases import kill_process, request_stop, shut_peer, shut_reading
     from timebounds.aio.sender import AsyncBudgetedSender
     from timebounds.aio.sending_ports import WriterLike
+    from timebounds.blocking.deadline_tls import bounded_tls
     from timebounds.bounds.errand import Job, Stuck, stuck
     from timebounds.policies.offload_evidence import OffloadOutcome, OffloadReport, offload_report
 
@@ -87,6 +90,7 @@ __all__ = [
     "ClockError",
     "Deadline",
     "DeadlineExceeded",
+    "DeadlineSocket",
     "Effect",
     "EnforceReport",
     "Enforced",
@@ -135,6 +139,10 @@ __all__ = [
     "WorkerStuck",
     "WriterLike",
     "blocking_allowed",
+    "bounded_tls",
+    "bounding",
+    "current_deadline",
+    "detached",
     "enforcing",
     "kill_process",
     "log_retries",
@@ -164,6 +172,7 @@ _LATER = {
     "ShieldedOffload": "aio.offload",
     "Stuck": "bounds.errand",
     "WriterLike": "aio.sending_ports",
+    "bounded_tls": "blocking.deadline_tls",
     "enforcing": "aio.enforcing",
     "kill_process": "aio.releases",
     "offload": "aio.offload",

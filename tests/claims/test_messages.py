@@ -168,7 +168,7 @@ MESSAGES = [
         lambda: pickle.dumps(DEADLINE),
         (
             "a deadline can not be pickled, since its instant means nothing in another process: send "
-            "deadline.remaining() and make a new one there with Deadline.after(seconds)"
+            "timebounds.wire.to_milliseconds(deadline), and read it there by from_milliseconds"
         ),
     ),
     (

@@ -31,6 +31,7 @@ from timebounds._checks import (
     writable,
 )
 from timebounds.testing import Data, End, FakeClock, ForbiddenClock, ScriptedSocket
+from timebounds.wire import from_milliseconds, from_retry_after, to_milliseconds
 
 WRONG = [
     (math.nan, ValueError),
@@ -61,6 +62,11 @@ DOORS = {
     "within": ("seconds", lambda x: Deadline.never(clock=FORBIDDEN).within(x)),
     "reserving": ("seconds", lambda x: Deadline.never(clock=FORBIDDEN).reserving(x)),
     "timeout": ("seconds", lambda x: Deadline.never(clock=FORBIDDEN).timeout(x)),
+    "timeout_ms": ("seconds", lambda x: Deadline.never(clock=FORBIDDEN).timeout_ms(x)),
+    "maximum": ("maximum", lambda x: from_milliseconds("1", maximum=x, clock=FORBIDDEN)),
+    "transit": ("transit", lambda x: from_milliseconds("1", transit=x, clock=FORBIDDEN)),
+    "transit sent": ("transit", lambda x: to_milliseconds(Deadline.never(), transit=x)),
+    "Retry-After": ("maximum", lambda x: from_retry_after("1", maximum=x)),
     "Expiry.after": ("seconds", lambda x: Expiry.after(x, clock=FORBIDDEN)),
     "sleep": ("seconds", MONOTONIC.sleep),
     "poll": ("seconds", lambda x: MONOTONIC.poll(None, x)),

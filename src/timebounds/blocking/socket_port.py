@@ -76,7 +76,7 @@ def stream(sock: object, verb: str, door: str) -> None:
         raise ValueError(msg)
 
 
-def tls_of(sock: socket.socket) -> ModuleType | None:
+def tls_of(sock: object) -> ModuleType | None:
     """Return the ssl module if this is one of its sockets."""
     # It is loaded wherever a TLS socket exists, and costs much where none does.
     ssl = sys.modules.get("ssl")

@@ -1,0 +1,391 @@
+"""`DeadlineSocket`: a socket for other people's clients, all of whose calls obey one deadline.
+
+Rules (W1, W2, R9, R14 of the contracts):
+- It is a real socket, and takes over the one it is made of. Its descriptor is non-blocking; the
+  timeout that a client sets is kept as a limit of one call, as the client means it.
+- A call is tried first, and waited for by the deadline's clock only when it would block. It ends
+  at the earlier of the two limits: the deadline's with `DeadlineExceeded`, which clients take for
+  the `TimeoutError` that it is; the client's with a plain `TimeoutError`.
+- An expired deadline begins nothing. What a call has taken it returns, however late it is.
+- With timeout 0 a call waits for nothing, and so needs no bound.
+- Ambient (no deadline given), a call is bounded by the `bounding` blocks around it, and a read
+  also by those around the last send: a body that is streamed keeps the deadline of its request.
+
+What must not live here: lookup and connecting (connection.py), buffering (deadline_file.py).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import socket
+import sys
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from timebounds._checks import NS, nanoseconds, readable, refuse_on_loop_thread
+from timebounds.blocking.bounding import current_deadline
+from timebounds.blocking.socket_port import stream, tls_of
+from timebounds.blocking.waiting import Wait
+from timebounds.bounds.deadline import Deadline, as_deadline
+from timebounds.errors import DeadlineExceeded, StopRequested, Unfinished
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from ssl import SSLContext
+
+    from _typeshed import ReadableBuffer, WriteableBuffer
+
+__all__ = ["DeadlineSocket"]
+
+T = TypeVar("T")
+
+Bound = Deadline | None
+_NO_BOUND = Deadline.never()
+_IN_PROGRESS = (errno.EINPROGRESS, errno.EALREADY, errno.EWOULDBLOCK)
+_BLOCK = 65_536
+
+
+class _Limit:
+    """The least of two limits, as a wait takes it."""
+
+    __slots__ = ("ask", "limit", "since")
+
+    ask: int
+    limit: int | None
+    since: int
+
+    def __init__(self, limit: int, since: int) -> None:
+        self.ask = 0
+        self.limit = limit
+        self.since = since
+
+
+class DeadlineSocket(socket.socket):
+    """A connected socket whose calls obey one deadline, for clients that know only timeouts.
+
+    sock = DeadlineSocket(socket.create_connection(address), Deadline.after(0.5))
+
+    It takes over `sock`, which is closed to its old user; a TLS socket is changed in place. With
+    `deadline=None` the `bounding` blocks around each call hold, so pooled connections obey the
+    deadline of each request. `settimeout` limits one call, as ever. For a thread without a running
+    event loop.
+
+    Args:
+        sock: a connected stream socket, plain or TLS.
+        deadline: a Deadline; a function that returns one, or None, at each call; or None.
+
+    Raises (each call):
+        DeadlineExceeded: the deadline came first; it is a TimeoutError.
+        StopRequested: its stop was requested.
+        TimeoutError: the timeout that was set came first.
+    """
+
+    _bound: Deadline | Callable[[], Bound] | None = None
+    # Of the last send, where the deadline is ambient.
+    _request: Bound = None
+    _own: int | None = None
+    # Whether the TLS layer holds a record half sent: nothing else may follow.
+    _half: bool = False
+
+    def __new__(  # noqa: PYI034  (a TLS socket stays the object that it is)
+        cls,
+        sock: socket.socket,
+        deadline: Deadline | Callable[[], Bound] | None = None,
+    ) -> DeadlineSocket:
+        """Check the arguments; a TLS socket is bounded as it is."""
+        stream(sock, "recv", "socket")
+        _checked(deadline)
+        if not isinstance(sock, socket.socket):
+            msg = f"sock must be a socket.socket, not {type(sock).__name__}"
+            raise TypeError(msg)
+        tls: Any = sock
+        if tls_of(sock) is None:
+            return super().__new__(cls)
+        from timebounds.blocking.deadline_tls import adopt  # noqa: PLC0415  (ssl is loaded)
+
+        return adopt(tls, deadline)
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        deadline: Deadline | Callable[[], Bound] | None = None,
+    ) -> None:
+        if sock is self:
+            return  # a TLS socket, adopted already
+        own = sock.gettimeout()
+        super().__init__(sock.family, sock.type, sock.proto, fileno=sock.detach())
+        self._begin(deadline, own)
+
+    def _begin(self, deadline: Deadline | Callable[[], Bound] | None, own: float | None) -> None:
+        self._bound = deadline
+        self._request = None
+        self.settimeout(own)
+
+    @property
+    def deadline(self) -> Bound:
+        """The deadline that holds for a read now; None without one. Set another for a request."""
+        bound = self._bound
+        if isinstance(bound, Deadline):
+            return bound
+        return self._ambient() if bound is None else _returned(bound)
+
+    @deadline.setter
+    def deadline(self, deadline: Deadline | Callable[[], Bound] | None) -> None:
+        self._bound = _checked(deadline)
+        self._request = None
+
+    def _ambient(self) -> Bound:
+        here, request = current_deadline(), self._request
+        if here is None:
+            return request
+        if request is None or request is here or request.clock is not here.clock:
+            return here
+        return here.earliest(request)
+
+    # How one call is bounded.
+
+    def _do(self, what: str, events: int, fn: Callable[..., T], *args: Any) -> T:
+        """Call `fn` until it does not block, waiting within both limits."""
+        own = self._own
+        if own == 0:
+            return fn(*args)
+        if "asyncio.events" in sys.modules:
+            refuse_on_loop_thread("DeadlineSocket", "an asyncio client under enforcing(deadline)")
+        deadline = self.deadline
+        if deadline is None:
+            deadline = _NO_BOUND
+        began = deadline._now()
+        stop = deadline._stop
+        if began >= deadline._at or (stop is not None and stop.requested()):
+            deadline.check(what)
+        while True:
+            try:
+                return fn(*args)
+            except OSError as error:
+                blocked = self._blocked(error)
+                if not blocked:
+                    raise
+                # Of the two directions TLS may ask for either.
+                wanted = blocked if blocked > 0 else events
+            self._wait(what, wanted, deadline, began, own)
+
+    def _blocked(self, error: OSError) -> int:
+        """Return the poll events to wait for; -1 for those of the call, 0 for another error."""
+        return -1 if isinstance(error, BlockingIOError) else 0
+
+    def _wait(
+        self, what: str, events: int, deadline: Deadline, began: int, own: int | None
+    ) -> None:
+        now = deadline._now()
+        left = deadline._at - now
+        if own is not None:
+            left = min(left, began + own - now)
+        if left > 0 and Wait(_Limit(left, now), deadline).ready(self.fileno(), events):
+            return
+        now = deadline._now()
+        if deadline._stop is not None and deadline._stop.requested():
+            raise StopRequested(deadline._stopped(what, now))
+        if now >= deadline._at:
+            raise DeadlineExceeded(deadline._missed(what, now))
+        msg = "timed out"
+        raise TimeoutError(msg)
+
+    def _sends(self) -> None:
+        """A send begins: what is read afterwards answers it."""
+        if self._bound is None:
+            self._request = current_deadline()
+        if self._half and self._own != 0:
+            msg = "a TLS record was sent in part, and nothing else can follow: close the socket"
+            raise Unfinished(msg)
+
+    # What clients call.
+
+    def recv(self, bufsize: int, flags: int = 0, /) -> bytes:
+        """Receive at most `bufsize` bytes."""
+        return self._do("recv", select.POLLIN, super().recv, bufsize, flags)
+
+    def recv_into(self, buffer: WriteableBuffer, nbytes: int | None = 0, flags: int = 0) -> int:
+        """Receive into `buffer`; return how many bytes."""
+        return self._do("recv", select.POLLIN, super().recv_into, buffer, nbytes or 0, flags)
+
+    def recvfrom(self, bufsize: int, flags: int = 0, /) -> tuple[bytes, Any]:
+        """Receive at most `bufsize` bytes, and from where."""
+        return self._do("recv", select.POLLIN, super().recvfrom, bufsize, flags)
+
+    def recvfrom_into(
+        self, buffer: WriteableBuffer, nbytes: int = 0, flags: int = 0
+    ) -> tuple[int, Any]:
+        """Receive into `buffer`; return how many bytes, and from where."""
+        return self._do("recv", select.POLLIN, super().recvfrom_into, buffer, nbytes, flags)
+
+    def recvmsg(self, *args: int) -> tuple[bytes, list[tuple[int, int, bytes]], int, Any]:
+        """Receive a message and what comes beside it."""
+        return self._do("recv", select.POLLIN, super().recvmsg, *args)
+
+    def recvmsg_into(self, *args: Any) -> tuple[int, list[tuple[int, int, bytes]], int, Any]:
+        """Receive a message into buffers, and what comes beside it."""
+        return self._do("recv", select.POLLIN, super().recvmsg_into, *args)
+
+    def send(self, data: ReadableBuffer, flags: int = 0, /) -> int:
+        """Send some of `data`; return how many bytes."""
+        self._sends()
+        return self._do("send", select.POLLOUT, self._send_some, data, flags)
+
+    def sendall(self, data: ReadableBuffer, flags: int = 0, /) -> None:
+        """Send all of `data`; both limits hold for the whole of it."""
+        self._sends()
+        self._do("send", select.POLLOUT, self._send_rest, [readable(data, "data")], flags)
+
+    def sendmsg(self, *args: Any) -> int:
+        """Send a message and what goes beside it."""
+        self._sends()
+        return self._do("send", select.POLLOUT, super().sendmsg, *args)
+
+    def sendto(self, data: ReadableBuffer, *args: Any) -> int:
+        """Send some of `data`; return how many bytes."""
+        self._sends()
+        return self._do("send", select.POLLOUT, super().sendto, data, *args)
+
+    def sendfile(self, file: Any, offset: int = 0, count: int | None = None) -> int:
+        """Send a file, to its end or `count` bytes; return how many."""
+        if count is not None and (type(count) is not int or count <= 0):
+            msg = f"count must be a positive int, or None for all, not {count!r}"
+            raise ValueError(msg)
+        if offset:
+            file.seek(offset)
+        sent = 0
+        while data := file.read(_BLOCK if count is None else min(_BLOCK, count - sent)):
+            self.sendall(data)
+            sent += len(data)
+        if hasattr(file, "seek"):
+            file.seek(offset + sent)
+        return sent
+
+    def _send_some(self, data: ReadableBuffer, flags: int) -> int:
+        """Send once without waiting."""
+        return super().send(data, flags)
+
+    def _send_rest(self, rest: list[memoryview], flags: int) -> None:
+        """Send until it would block; remember what is left."""
+        while rest[0]:
+            rest[0] = rest[0][self._send_some(rest[0], flags) :]
+
+    def connect(self, address: Any, /) -> None:
+        """Connect within both limits."""
+        try:
+            super().connect(address)
+        except OSError as error:
+            if error.errno not in _IN_PROGRESS or self._own == 0:
+                raise
+            self._do("connect", select.POLLOUT, self._connected, [False])
+
+    def _connected(self, waited: list[bool]) -> None:
+        if not waited[0]:
+            waited[0] = True
+            raise BlockingIOError
+        failure = self.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if failure:
+            raise OSError(failure, os.strerror(failure))
+
+    def connect_ex(self, address: Any, /) -> int:
+        """Connect within both limits; return an errno instead of raising what the system says."""
+        if self._own == 0:
+            return super().connect_ex(address)
+        try:
+            self.connect(address)
+        except TimeoutError as error:
+            if isinstance(error, DeadlineExceeded):
+                raise
+            return error.errno or errno.EAGAIN
+        except OSError as error:
+            if error.errno is None:
+                raise
+            return error.errno
+        return 0
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Accept a connection; it is an ordinary blocking socket without a deadline."""
+        return self._do("accept", select.POLLIN, super().accept)
+
+    def makefile(
+        self,
+        mode: str = "r",
+        buffering: int | None = None,
+        *,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+    ) -> Any:
+        """Return a file over this socket, which loses no byte when a limit strikes.
+
+        It can be read again afterwards, and goes on where it was. As `socket.makefile`.
+        """
+        from timebounds.blocking.deadline_file import make  # noqa: PLC0415  (most need none)
+
+        return make(self, mode, buffering, encoding=encoding, errors=errors, newline=newline)
+
+    # What clients set.
+
+    def settimeout(self, value: float | None, /) -> None:
+        """Limit each call to so many seconds; None for no limit, 0 for no waiting."""
+        if isinstance(value, bool):
+            value = int(value)  # as the standard library takes it
+        self._own = None if value is None else nanoseconds(value, "value")
+        self._never_block()
+
+    def _never_block(self) -> None:
+        """See that the system does not wait: this does, within both limits."""
+        if super().gettimeout() != 0.0:
+            super().settimeout(0.0)
+
+    def gettimeout(self) -> float | None:
+        """Return the limit of a call that was set; the deadline is another matter."""
+        return None if self._own is None else self._own / NS
+
+    @property
+    def timeout(self) -> float | None:
+        """The limit of a call that was set."""
+        return self.gettimeout()
+
+    def setblocking(self, flag: bool, /) -> None:  # noqa: FBT001
+        """Set the timeout to None or to 0."""
+        self._own = None if flag else 0
+        self._never_block()
+
+    def getblocking(self) -> bool:
+        """Say whether calls wait at all."""
+        return self._own != 0
+
+    def dup(self) -> DeadlineSocket:
+        """Return another socket on the same connection, under the same deadline."""
+        twin = socket.socket(self.family, self.type, self.proto, fileno=os.dup(self.fileno()))
+        twin.settimeout(self.gettimeout())
+        return DeadlineSocket(twin, self._bound)
+
+    def wrap_tls(
+        self,
+        context: SSLContext,
+        *,
+        server_hostname: str | None = None,
+        server_side: bool = False,
+    ) -> DeadlineSocket:
+        """Return a TLS socket on this connection, under the same deadline, its handshake too.
+
+        It takes this one over, which is closed to its users; where the handshake fails, the
+        connection is closed.
+        """
+        from timebounds.blocking.deadline_tls import wrap  # noqa: PLC0415  (only TLS needs ssl)
+
+        return wrap(self, context, server_hostname=server_hostname, server_side=server_side)
+
+
+def _checked(
+    deadline: Deadline | Callable[[], Bound] | None,
+) -> Deadline | Callable[[], Bound] | None:
+    return deadline if deadline is None or callable(deadline) else as_deadline(deadline)
+
+
+def _returned(bound: Callable[[], Bound]) -> Bound:
+    deadline = bound()
+    return None if deadline is None else as_deadline(deadline)
