@@ -55,6 +55,9 @@ class DeadlineFile(io.BufferedIOBase):
         # For a text layer above, which drops half a line: it is given whole ones.
         self._lines_only = False
 
+    def __repr__(self) -> str:
+        return f"<DeadlineFile name={self.name!r}>"
+
     @property
     def name(self) -> Any:
         """The descriptor."""

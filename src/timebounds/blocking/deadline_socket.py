@@ -1,8 +1,8 @@
 """`DeadlineSocket`: a socket for other people's clients, all of whose calls obey one deadline.
 
 Rules (W1, W2, R9, R14 of the contracts):
-- It is a real socket, and takes over the one it is made of. Its descriptor is non-blocking; the
-  timeout that a client sets is kept as a limit of one call, as the client means it.
+- It is a real socket, and takes over the one it is made of. The timeout that a client sets is kept
+  as a limit of one call, as the client means it, and never reaches the system's calls.
 - A call is tried first, and waited for by the deadline's clock only when it would block. It ends
   at the earlier of the two limits: the deadline's with `DeadlineExceeded`, which clients take for
   the `TimeoutError` that it is; the client's with a plain `TimeoutError`.
@@ -21,6 +21,7 @@ import os
 import select
 import socket
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from timebounds._checks import NS, nanoseconds, readable, refuse_on_loop_thread
@@ -31,7 +32,7 @@ from timebounds.bounds.deadline import Deadline, as_deadline
 from timebounds.errors import DeadlineExceeded, StopRequested, Unfinished
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
     from ssl import SSLContext
 
     from _typeshed import ReadableBuffer, WriteableBuffer
@@ -42,6 +43,7 @@ T = TypeVar("T")
 
 Bound = Deadline | None
 _NO_BOUND = Deadline.never()
+_DONTWAIT = getattr(socket, "MSG_DONTWAIT", 0)
 _IN_PROGRESS = (errno.EINPROGRESS, errno.EALREADY, errno.EWOULDBLOCK)
 _BLOCK = 65_536
 
@@ -87,6 +89,8 @@ class DeadlineSocket(socket.socket):
     _own: int | None = None
     # Whether the TLS layer holds a record half sent: nothing else may follow.
     _half: bool = False
+    # With it the system does not wait although the descriptor is blocking.
+    _flags: int = getattr(socket, "MSG_DONTWAIT", 0)
 
     def __new__(  # noqa: PYI034  (a TLS socket stays the object that it is)
         cls,
@@ -203,54 +207,88 @@ class DeadlineSocket(socket.socket):
 
     def recv(self, bufsize: int, flags: int = 0, /) -> bytes:
         """Receive at most `bufsize` bytes."""
-        return self._do("recv", select.POLLIN, super().recv, bufsize, flags)
+        if flags & _DONTWAIT:
+            return super().recv(bufsize, flags)
+        return self._do("recv", select.POLLIN, super().recv, bufsize, flags | self._flags)
 
     def recv_into(self, buffer: WriteableBuffer, nbytes: int | None = 0, flags: int = 0) -> int:
         """Receive into `buffer`; return how many bytes."""
-        return self._do("recv", select.POLLIN, super().recv_into, buffer, nbytes or 0, flags)
+        size, into = nbytes or 0, super().recv_into
+        if flags & _DONTWAIT:
+            return into(buffer, size, flags)
+        return self._do("recv", select.POLLIN, into, buffer, size, flags | self._flags)
 
     def recvfrom(self, bufsize: int, flags: int = 0, /) -> tuple[bytes, Any]:
         """Receive at most `bufsize` bytes, and from where."""
-        return self._do("recv", select.POLLIN, super().recvfrom, bufsize, flags)
+        return self._flagged("recv", super().recvfrom, (bufsize,), flags)
 
     def recvfrom_into(
         self, buffer: WriteableBuffer, nbytes: int = 0, flags: int = 0
     ) -> tuple[int, Any]:
         """Receive into `buffer`; return how many bytes, and from where."""
-        return self._do("recv", select.POLLIN, super().recvfrom_into, buffer, nbytes, flags)
+        return self._flagged("recv", super().recvfrom_into, (buffer, nbytes), flags)
 
-    def recvmsg(self, *args: int) -> tuple[bytes, list[tuple[int, int, bytes]], int, Any]:
+    def recvmsg(
+        self, bufsize: int, ancbufsize: int = 0, flags: int = 0, /
+    ) -> tuple[bytes, list[tuple[int, int, bytes]], int, Any]:
         """Receive a message and what comes beside it."""
-        return self._do("recv", select.POLLIN, super().recvmsg, *args)
+        return self._flagged("recv", super().recvmsg, (bufsize, ancbufsize), flags)
 
-    def recvmsg_into(self, *args: Any) -> tuple[int, list[tuple[int, int, bytes]], int, Any]:
+    def recvmsg_into(
+        self, buffers: Iterable[WriteableBuffer], ancbufsize: int = 0, flags: int = 0, /
+    ) -> tuple[int, list[tuple[int, int, bytes]], int, Any]:
         """Receive a message into buffers, and what comes beside it."""
-        return self._do("recv", select.POLLIN, super().recvmsg_into, *args)
+        return self._flagged("recv", super().recvmsg_into, (buffers, ancbufsize), flags)
 
     def send(self, data: ReadableBuffer, flags: int = 0, /) -> int:
         """Send some of `data`; return how many bytes."""
         self._sends()
-        return self._do("send", select.POLLOUT, self._send_some, data, flags)
+        return self._flagged("send", self._send_some, (data,), flags)
 
     def sendall(self, data: ReadableBuffer, flags: int = 0, /) -> None:
         """Send all of `data`; both limits hold for the whole of it."""
         self._sends()
-        self._do("send", select.POLLOUT, self._send_rest, [readable(data, "data")], flags)
+        self._flagged("send", self._send_rest, ([readable(data, "data")],), flags)
 
-    def sendmsg(self, *args: Any) -> int:
+    def sendmsg(
+        self,
+        buffers: Iterable[ReadableBuffer],
+        ancdata: Iterable[Any] = (),
+        flags: int = 0,
+        address: Any = None,
+        /,
+    ) -> int:
         """Send a message and what goes beside it."""
         self._sends()
-        return self._do("send", select.POLLOUT, super().sendmsg, *args)
+        # It may be tried more than once.
+        parts, beside = list(buffers), list(ancdata)
+        to = () if address is None else (address,)
+        send = super().sendmsg
+        return self._flagged("send", lambda f: send(parts, beside, f, *to), (), flags)
 
     def sendto(self, data: ReadableBuffer, *args: Any) -> int:
         """Send some of `data`; return how many bytes."""
         self._sends()
-        return self._do("send", select.POLLOUT, super().sendto, data, *args)
+        send = super().sendto
+        if len(args) not in (1, 2):
+            return send(data, *args)  # which says what is missing
+        flags, address = args if len(args) > 1 else (0, *args)
+        return self._flagged("send", lambda f: send(data, f, address), (), flags)
+
+    def _flagged(self, what: str, fn: Callable[..., T], args: tuple[Any, ...], flags: int) -> T:
+        """Call `fn(*args, flags)` within both limits; at once where the flags say so."""
+        if flags & _DONTWAIT:
+            return fn(*args, flags)
+        events = select.POLLIN if what == "recv" else select.POLLOUT
+        return self._do(what, events, fn, *args, flags | self._flags)
 
     def sendfile(self, file: Any, offset: int = 0, count: int | None = None) -> int:
         """Send a file, to its end or `count` bytes; return how many."""
         if count is not None and (type(count) is not int or count <= 0):
             msg = f"count must be a positive int, or None for all, not {count!r}"
+            raise ValueError(msg)
+        if self._own == 0:
+            msg = "non-blocking sockets are not supported"
             raise ValueError(msg)
         if offset:
             file.seek(offset)
@@ -273,12 +311,14 @@ class DeadlineSocket(socket.socket):
 
     def connect(self, address: Any, /) -> None:
         """Connect within both limits."""
-        try:
-            super().connect(address)
-        except OSError as error:
-            if error.errno not in _IN_PROGRESS or self._own == 0:
-                raise
-            self._do("connect", select.POLLOUT, self._connected, [False])
+        connect = super().connect
+        with self._switched():
+            try:
+                connect(address)
+            except OSError as error:
+                if error.errno not in _IN_PROGRESS or self._own == 0:
+                    raise
+                self._do("connect", select.POLLOUT, self._connected, [False])
 
     def _connected(self, waited: list[bool]) -> None:
         if not waited[0]:
@@ -306,7 +346,18 @@ class DeadlineSocket(socket.socket):
 
     def accept(self) -> tuple[socket.socket, Any]:
         """Accept a connection; it is an ordinary blocking socket without a deadline."""
-        return self._do("accept", select.POLLIN, super().accept)
+        accept = super().accept
+        with self._switched():
+            return self._do("accept", select.POLLIN, accept)
+
+    @contextmanager
+    def _switched(self) -> Iterator[None]:
+        """Make the descriptor non-blocking for a call that takes no flags."""
+        super().settimeout(0.0)
+        try:
+            yield
+        finally:
+            self._set_mode()
 
     def makefile(
         self,
@@ -332,12 +383,12 @@ class DeadlineSocket(socket.socket):
         if isinstance(value, bool):
             value = int(value)  # as the standard library takes it
         self._own = None if value is None else nanoseconds(value, "value")
-        self._never_block()
+        self._set_mode()
 
-    def _never_block(self) -> None:
-        """See that the system does not wait: this does, within both limits."""
-        if super().gettimeout() != 0.0:
-            super().settimeout(0.0)
+    def _set_mode(self) -> None:
+        """See that the system does not wait, and that a shared descriptor looks as ever."""
+        blocking = self._own is None and self._flags
+        super().settimeout(None if blocking else 0.0)
 
     def gettimeout(self) -> float | None:
         """Return the limit of a call that was set; the deadline is another matter."""
@@ -351,7 +402,7 @@ class DeadlineSocket(socket.socket):
     def setblocking(self, flag: bool, /) -> None:  # noqa: FBT001
         """Set the timeout to None or to 0."""
         self._own = None if flag else 0
-        self._never_block()
+        self._set_mode()
 
     def getblocking(self) -> bool:
         """Say whether calls wait at all."""

@@ -32,6 +32,9 @@ ContextT = TypeVar("ContextT", bound=ssl.SSLContext)
 class DeadlineTlsSocket(DeadlineSocket, ssl.SSLSocket):  # type: ignore[misc]
     """A `DeadlineSocket` over TLS. Made by `DeadlineSocket`, `wrap_tls` or `bounded_tls`."""
 
+    # It has none: its descriptor is non-blocking.
+    _flags: int = 0
+
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Make the bare object: ssl does the rest."""
         return ssl.SSLSocket.__new__(cls, *args, **kwargs)
