@@ -154,9 +154,7 @@ def _threads_left(before: set[threading.Thread]) -> list[threading.Thread]:
     pause = 0.005
     left: list[threading.Thread] = []
     for _ in range(round(_THREADS_END_WITHIN / pause)):
-        resting: set[threading.Thread] = set()
-        if threads is not None:
-            resting = threads.POOL.resting | threads.CARE.resting
+        resting: set[threading.Thread] = threads.all_resting() if threads is not None else set()
         left = [each for each in threading.enumerate() if each not in before | resting]
         if not left:
             return left

@@ -162,14 +162,14 @@ def _descriptors():
 def _resting():
     """The library's own threads that wait for work: they end by themselves, and are none's."""
     threads = sys.modules.get("timebounds.bounds._threads")
-    return set() if threads is None else threads.POOL.resting | threads.CARE.resting
+    return set() if threads is None else threads.all_resting()
 
 
 def _settle_work():
     """Wait until no thread of the library holds work any more: what that owns closes with it."""
     threads = sys.modules.get("timebounds.bounds._threads")
     until = time.monotonic() + THREAD_ENDS_WITHIN
-    while threads is not None and (threads.POOL.working() or threads.CARE.working()):
+    while threads is not None and threads.any_working():
         if time.monotonic() > until:
             break
         threading.Event().wait(0.001)

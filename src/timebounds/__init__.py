@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 from timebounds._checks import blocking_allowed
 from timebounds.attempts import Attempts
 from timebounds.blocking.bounding import bounding, current_deadline, detached
-from timebounds.blocking.deadline_socket import DeadlineSocket
 from timebounds.blocking.receiver import BudgetedReceiver
 from timebounds.blocking.sender import BudgetedSender
 from timebounds.blocking.sending_port import SendingLike
@@ -57,6 +56,7 @@ from timebounds.retry import Retry
 
 if TYPE_CHECKING:
     from timebounds.aio.bridge import run_async
+    from timebounds.aio.connection import AsyncConnection, aconnect
     from timebounds.aio.enforcing import Enforced, EnforceReport, enforcing
     from timebounds.aio.handle import OffloadHandle
     from timebounds.aio.offload import ShieldedOffload, offload, offload_job
@@ -65,8 +65,10 @@ if TYPE_CHECKING:
     from timebounds.aio.releases import kill_process, request_stop, shut_peer, shut_reading
     from timebounds.aio.sender import AsyncBudgetedSender
     from timebounds.aio.sending_ports import WriterLike
-    from timebounds.blocking.deadline_tls import bounded_tls
+    from timebounds.blocking.connection import Connection, connect
+    from timebounds.blocking.deadline_socket import DeadlineSocket, bounded_tls
     from timebounds.bounds.errand import Job, Stuck, stuck
+    from timebounds.policies.dialing import DialAttempt, DialOutcome, DialReport, dial_report
     from timebounds.policies.offload_evidence import OffloadOutcome, OffloadReport, offload_report
 
 __version__ = "0.1.0"
@@ -77,6 +79,7 @@ __all__ = [
     "Alarm",
     "AsyncBudgetedReceiver",
     "AsyncBudgetedSender",
+    "AsyncConnection",
     "Attempt",
     "AttemptRecord",
     "Attempts",
@@ -88,9 +91,13 @@ __all__ = [
     "Busy",
     "Clock",
     "ClockError",
+    "Connection",
     "Deadline",
     "DeadlineExceeded",
     "DeadlineSocket",
+    "DialAttempt",
+    "DialOutcome",
+    "DialReport",
     "Effect",
     "EnforceReport",
     "Enforced",
@@ -138,11 +145,14 @@ __all__ = [
     "WallClock",
     "WorkerStuck",
     "WriterLike",
+    "aconnect",
     "blocking_allowed",
     "bounded_tls",
     "bounding",
+    "connect",
     "current_deadline",
     "detached",
+    "dial_report",
     "enforcing",
     "kill_process",
     "log_retries",
@@ -160,10 +170,16 @@ __all__ = [
 
 # What needs asyncio or threads is loaded when it is asked for: the rest does not pay for it.
 _LATER = {
+    "AsyncConnection": "aio.connection",
     "AsyncBudgetedReceiver": "aio.receiver",
     "AsyncBudgetedSender": "aio.sender",
+    "DeadlineSocket": "blocking.deadline_socket",
+    "DialAttempt": "policies.dialing",
+    "DialOutcome": "policies.dialing",
+    "DialReport": "policies.dialing",
     "EnforceReport": "aio.enforcing",
     "Enforced": "aio.enforcing",
+    "Connection": "blocking.connection",
     "Job": "bounds.errand",
     "OffloadHandle": "aio.handle",
     "OffloadOutcome": "policies.offload_evidence",
@@ -172,7 +188,10 @@ _LATER = {
     "ShieldedOffload": "aio.offload",
     "Stuck": "bounds.errand",
     "WriterLike": "aio.sending_ports",
-    "bounded_tls": "blocking.deadline_tls",
+    "aconnect": "aio.connection",
+    "bounded_tls": "blocking.deadline_socket",
+    "connect": "blocking.connection",
+    "dial_report": "policies.dialing",
     "enforcing": "aio.enforcing",
     "kill_process": "aio.releases",
     "offload": "aio.offload",

@@ -250,7 +250,7 @@ class Raw(Generic[CommandT]):
         self._streak = 0
 
     @abstractmethod
-    def at_once(self, command: CommandT) -> bool:
+    def at_once(self, command: CommandT, /) -> bool:
         """Do it without waiting; False when that would block."""
 
     async def perform(self, command: CommandT, deadline: Deadline) -> Reply:
@@ -291,7 +291,7 @@ class RawPort(Raw[Target]):
 
     _watch = ("add_reader", "remove_reader", "receiver")
 
-    def at_once(self, target: Target) -> bool:
+    def at_once(self, target: Target, /) -> bool:
         """Read without waiting; False when there is nothing yet."""
         sock, ask = self._sock, target.ask
         try:
@@ -320,5 +320,6 @@ async def fair(streak: int) -> int:
 
 
 def settle(ready: Future[None]) -> None:
+    """Wake who waits, unless that has happened."""
     if not ready.done():
         ready.set_result(None)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
-from timebounds._checks import nanoseconds, readable
+from timebounds._checks import readable
 from timebounds.aio.sending_ports import sending_port_for
-from timebounds.bounds.deadline import NEVER_NS, Deadline, as_deadline
+from timebounds.bounds.deadline import Deadline, as_deadline
 from timebounds.errors import Busy
 from timebounds.policies.plan import adrive
 from timebounds.policies.sending import Outbox, SendReport, at_once, conclude, sending
+from timebounds.policies.wants import as_idle
 
 if TYPE_CHECKING:
     import socket
@@ -45,9 +46,7 @@ class AsyncBudgetedSender:
     def __init__(
         self, target: WriterLike | socket.socket, *, idle_timeout: Seconds | None = None
     ) -> None:
-        self._idle_ns = NEVER_NS
-        if idle_timeout is not None:
-            self._idle_ns = nanoseconds(idle_timeout, "idle_timeout", positive=True)
+        self._idle_ns = as_idle(idle_timeout)
         self._port = sending_port_for(target)
         self._outbox = Outbox()
         self._inside = False

@@ -171,7 +171,7 @@ class RawSendPort(Raw["Parcel"]):
 
     _watch = ("add_writer", "remove_writer", "sender")
 
-    def at_once(self, parcel: Parcel) -> bool:
+    def at_once(self, parcel: Parcel, /) -> bool:
         """Send without waiting; False when nothing was taken."""
         try:
             with parcel.rest() as rest:

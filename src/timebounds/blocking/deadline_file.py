@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, Any, final
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
 
-    from timebounds.blocking.deadline_socket import DeadlineSocket
-
 __all__: list[str] = []
 
 _CHUNK = 65_536
@@ -28,7 +26,7 @@ _CHUNK = 65_536
 class RawFile(socket.SocketIO):
     """An unbuffered file over a socket, which can be read again after a limit."""
 
-    def readinto(self, buffer: WriteableBuffer) -> int | None:
+    def readinto(self, buffer: WriteableBuffer, /) -> int | None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Receive into `buffer`; None where that would block and the socket does not wait."""
         over: Any = self
         over._checkClosed()
@@ -152,12 +150,14 @@ class DeadlineFile(io.BufferedIOBase):
         if size is None or size < 0:
             while (more := self._fill(_CHUNK)) is True:
                 pass
-            # As the standard library's: where it does not wait, None for nothing.
-            return self._take(self._there()) if more is False or self._there() else None  # type: ignore[return-value]
-        more = True
-        while self._there() < size and more is True:
-            more = self._fill(min(size - self._there(), _CHUNK))
-        return self._take(size) if more is not None or self._there() else None  # type: ignore[return-value]
+            size = self._there()
+        else:
+            more = True
+            while self._there() < size and more is True:
+                more = self._fill(min(size - self._there(), _CHUNK))
+        # As the standard library's: None where it does not wait and has nothing.
+        nothing: Any = None
+        return nothing if more is None and not self._there() else self._take(size)
 
     def read1(self, size: int = -1, /) -> bytes:
         """Return what is there, at most `size` bytes, after at most one receive."""
@@ -187,17 +187,19 @@ class DeadlineFile(io.BufferedIOBase):
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
         """Fill `buffer`; less only at the end of the stream."""
-        return self._into(buffer, self.read)
+        got: int = self._into(buffer, self.read)
+        return got
 
     def readinto1(self, buffer: WriteableBuffer, /) -> int:
         """Receive into `buffer` at most once."""
-        return self._into(buffer, self.read1)
+        got: int = self._into(buffer, self.read1)
+        return got
 
-    def _into(self, buffer: WriteableBuffer, read: Any) -> int:
+    def _into(self, buffer: WriteableBuffer, read: Any) -> Any:
         with memoryview(buffer) as view, view.cast("B") as room:
             data = read(len(room))
             if data is None:
-                return None  # type: ignore[return-value]
+                return None
             room[: len(data)] = data
         return len(data)
 
@@ -270,7 +272,7 @@ class TextFile(io.TextIOWrapper):
 
 
 def make(
-    sock: DeadlineSocket,
+    sock: socket.socket,
     mode: str,
     buffering: int | None,
     *,
@@ -289,8 +291,8 @@ def make(
     if size == 0 and not binary:
         msg = "unbuffered streams must be binary"
         raise ValueError(msg)
-    kind = "r" * reading + "w" * writing
-    raw = RawFile(sock, kind)  # type: ignore[arg-type]
+    kind: Any = "r" * reading + "w" * writing
+    raw = RawFile(sock, kind)
     # As the standard library counts them: the connection ends with its last user.
     sock._io_refs += 1  # type: ignore[attr-defined]
     if size == 0:

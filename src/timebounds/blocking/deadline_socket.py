@@ -1,69 +1,43 @@
 """`DeadlineSocket`: a socket for other people's clients, all of whose calls obey one deadline.
 
-Rules (W1, W2, R9, R14 of the contracts):
-- It is a real socket, and takes over the one it is made of. The timeout that a client sets is kept
-  as a limit of one call, as the client means it, and never reaches the system's calls.
-- A call is tried first, and waited for by the deadline's clock only when it would block. It ends
-  at the earlier of the two limits: the deadline's with `DeadlineExceeded`, which clients take for
-  the `TimeoutError` that it is; the client's with a plain `TimeoutError`.
-- An expired deadline begins nothing. What a call has taken it returns, however late it is.
-- With timeout 0 a call waits for nothing, and so needs no bound.
-- Ambient (no deadline given), a call is bounded by the `bounding` blocks around it, and a read
-  also by those around the last send: a body that is streamed keeps the deadline of its request.
+Rules: those of the calls (bounded_calls.py). Beside them:
+- A plain socket is taken over. A TLS socket stays the object that it is: its session can not move.
+- A handshake is bounded like any call. A TLS record that went out in part is followed by its rest
+  or by nothing.
 
-What must not live here: lookup and connecting (connection.py), buffering (deadline_file.py).
+What must not live here: certificates, and which context is right.
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import select
 import socket
-import sys
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+import ssl
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from timebounds._checks import NS, nanoseconds, readable, refuse_on_loop_thread
-from timebounds.blocking.bounding import current_deadline
+from timebounds._checks import shown
+from timebounds.blocking.bounded_calls import BoundedCalls, as_bound
+from timebounds.blocking.deadline_file import make
+from timebounds.blocking.sending_port import RECORD
 from timebounds.blocking.socket_port import stream, tls_of
-from timebounds.blocking.waiting import Wait
-from timebounds.bounds.deadline import Deadline, as_deadline
-from timebounds.errors import DeadlineExceeded, StopRequested, Unfinished
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from ssl import SSLContext
+    from collections.abc import Callable
 
-    from _typeshed import ReadableBuffer, WriteableBuffer
+    from _typeshed import ReadableBuffer
 
-__all__ = ["DeadlineSocket"]
+    from timebounds.blocking.bounded_calls import Bound
+    from timebounds.bounds.deadline import Deadline
 
-T = TypeVar("T")
+__all__ = ["DeadlineSocket", "bounded_tls"]
 
-Bound = Deadline | None
-_NO_BOUND = Deadline.never()
-_DONTWAIT = getattr(socket, "MSG_DONTWAIT", 0)
-_IN_PROGRESS = (errno.EINPROGRESS, errno.EALREADY, errno.EWOULDBLOCK)
+ContextT = TypeVar("ContextT", bound=ssl.SSLContext)
+
 _BLOCK = 65_536
 
 
-class _Limit:
-    """The least of two limits, as a wait takes it."""
-
-    __slots__ = ("ask", "limit", "since")
-
-    ask: int
-    limit: int | None
-    since: int
-
-    def __init__(self, limit: int, since: int) -> None:
-        self.ask = 0
-        self.limit = limit
-        self.since = since
-
-
-class DeadlineSocket(socket.socket):
+class DeadlineSocket(BoundedCalls):
     """A connected socket whose calls obey one deadline, for clients that know only timeouts.
 
     sock = DeadlineSocket(socket.create_connection(address), Deadline.after(0.5))
@@ -83,15 +57,6 @@ class DeadlineSocket(socket.socket):
         TimeoutError: the timeout that was set came first.
     """
 
-    _bound: Deadline | Callable[[], Bound] | None = None
-    # Of the last send, where the deadline is ambient.
-    _request: Bound = None
-    _own: int | None = None
-    # Whether the TLS layer holds a record half sent: nothing else may follow.
-    _half: bool = False
-    # With it the system does not wait although the descriptor is blocking.
-    _flags: int = getattr(socket, "MSG_DONTWAIT", 0)
-
     def __new__(  # noqa: PYI034  (a TLS socket stays the object that it is)
         cls,
         sock: socket.socket,
@@ -99,15 +64,13 @@ class DeadlineSocket(socket.socket):
     ) -> DeadlineSocket:
         """Check the arguments; a TLS socket is bounded as it is."""
         stream(sock, "recv", "socket")
-        _checked(deadline)
+        as_bound(deadline)
         if not isinstance(sock, socket.socket):
             msg = f"sock must be a socket.socket, not {type(sock).__name__}"
             raise TypeError(msg)
         tls: Any = sock
         if tls_of(sock) is None:
             return super().__new__(cls)
-        from timebounds.blocking.deadline_tls import adopt  # noqa: PLC0415  (ssl is loaded)
-
         return adopt(tls, deadline)
 
     def __init__(
@@ -121,166 +84,20 @@ class DeadlineSocket(socket.socket):
         super().__init__(sock.family, sock.type, sock.proto, fileno=sock.detach())
         self._begin(deadline, own)
 
-    def _begin(self, deadline: Deadline | Callable[[], Bound] | None, own: float | None) -> None:
-        self._bound = deadline
-        self._request = None
-        self.settimeout(own)
-
-    @property
-    def deadline(self) -> Bound:
-        """The deadline that holds for a read now; None without one. Set another for a request."""
-        bound = self._bound
-        if isinstance(bound, Deadline):
-            return bound
-        return self._ambient() if bound is None else _returned(bound)
-
-    @deadline.setter
-    def deadline(self, deadline: Deadline | Callable[[], Bound] | None) -> None:
-        self._bound = _checked(deadline)
-        self._request = None
-
-    def _ambient(self) -> Bound:
-        here, request = current_deadline(), self._request
-        if here is None:
-            return request
-        if request is None or request is here or request.clock is not here.clock:
-            return here
-        return here.earliest(request)
-
-    # How one call is bounded.
-
-    def _do(self, what: str, events: int, fn: Callable[..., T], *args: Any) -> T:
-        """Call `fn` until it does not block, waiting within both limits."""
-        own = self._own
-        if own == 0:
-            return fn(*args)
-        if "asyncio.events" in sys.modules:
-            refuse_on_loop_thread("DeadlineSocket", "an asyncio client under enforcing(deadline)")
-        deadline = self.deadline
-        if deadline is None:
-            deadline = _NO_BOUND
-        began = deadline._now()
-        stop = deadline._stop
-        if began >= deadline._at or (stop is not None and stop.requested()):
-            deadline.check(what)
-        while True:
-            try:
-                return fn(*args)
-            except OSError as error:
-                blocked = self._blocked(error)
-                if not blocked:
-                    raise
-                # Of the two directions TLS may ask for either.
-                wanted = blocked if blocked > 0 else events
-            self._wait(what, wanted, deadline, began, own)
-
-    def _blocked(self, error: OSError) -> int:
-        """Return the poll events to wait for; -1 for those of the call, 0 for another error."""
-        return -1 if isinstance(error, BlockingIOError) else 0
-
-    def _wait(
-        self, what: str, events: int, deadline: Deadline, began: int, own: int | None
-    ) -> None:
-        now = deadline._now()
-        left = deadline._at - now
-        if own is not None:
-            left = min(left, began + own - now)
-        if left > 0 and Wait(_Limit(left, now), deadline).ready(self.fileno(), events):
-            return
-        now = deadline._now()
-        if deadline._stop is not None and deadline._stop.requested():
-            raise StopRequested(deadline._stopped(what, now))
-        if now >= deadline._at:
-            raise DeadlineExceeded(deadline._missed(what, now))
-        msg = "timed out"
-        raise TimeoutError(msg)
-
-    def _sends(self) -> None:
-        """A send begins: what is read afterwards answers it."""
-        if self._bound is None:
-            self._request = current_deadline()
-        if self._half and self._own != 0:
-            msg = "a TLS record was sent in part, and nothing else can follow: close the socket"
-            raise Unfinished(msg)
-
-    # What clients call.
-
-    def recv(self, bufsize: int, flags: int = 0, /) -> bytes:
-        """Receive at most `bufsize` bytes."""
-        if flags & _DONTWAIT:
-            return super().recv(bufsize, flags)
-        return self._do("recv", select.POLLIN, super().recv, bufsize, flags | self._flags)
-
-    def recv_into(self, buffer: WriteableBuffer, nbytes: int | None = 0, flags: int = 0) -> int:
-        """Receive into `buffer`; return how many bytes."""
-        size, into = nbytes or 0, super().recv_into
-        if flags & _DONTWAIT:
-            return into(buffer, size, flags)
-        return self._do("recv", select.POLLIN, into, buffer, size, flags | self._flags)
-
-    def recvfrom(self, bufsize: int, flags: int = 0, /) -> tuple[bytes, Any]:
-        """Receive at most `bufsize` bytes, and from where."""
-        return self._flagged("recv", super().recvfrom, (bufsize,), flags)
-
-    def recvfrom_into(
-        self, buffer: WriteableBuffer, nbytes: int = 0, flags: int = 0
-    ) -> tuple[int, Any]:
-        """Receive into `buffer`; return how many bytes, and from where."""
-        return self._flagged("recv", super().recvfrom_into, (buffer, nbytes), flags)
-
-    def recvmsg(
-        self, bufsize: int, ancbufsize: int = 0, flags: int = 0, /
-    ) -> tuple[bytes, list[tuple[int, int, bytes]], int, Any]:
-        """Receive a message and what comes beside it."""
-        return self._flagged("recv", super().recvmsg, (bufsize, ancbufsize), flags)
-
-    def recvmsg_into(
-        self, buffers: Iterable[WriteableBuffer], ancbufsize: int = 0, flags: int = 0, /
-    ) -> tuple[int, list[tuple[int, int, bytes]], int, Any]:
-        """Receive a message into buffers, and what comes beside it."""
-        return self._flagged("recv", super().recvmsg_into, (buffers, ancbufsize), flags)
-
-    def send(self, data: ReadableBuffer, flags: int = 0, /) -> int:
-        """Send some of `data`; return how many bytes."""
-        self._sends()
-        return self._flagged("send", self._send_some, (data,), flags)
-
-    def sendall(self, data: ReadableBuffer, flags: int = 0, /) -> None:
-        """Send all of `data`; both limits hold for the whole of it."""
-        self._sends()
-        self._flagged("send", self._send_rest, ([readable(data, "data")],), flags)
-
-    def sendmsg(
+    def makefile(
         self,
-        buffers: Iterable[ReadableBuffer],
-        ancdata: Iterable[Any] = (),
-        flags: int = 0,
-        address: Any = None,
-        /,
-    ) -> int:
-        """Send a message and what goes beside it."""
-        self._sends()
-        # It may be tried more than once.
-        parts, beside = list(buffers), list(ancdata)
-        to = () if address is None else (address,)
-        send = super().sendmsg
-        return self._flagged("send", lambda f: send(parts, beside, f, *to), (), flags)
+        mode: str = "r",
+        buffering: int | None = None,
+        *,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+    ) -> Any:
+        """Return a file over this socket, which loses no byte when a limit strikes.
 
-    def sendto(self, data: ReadableBuffer, *args: Any) -> int:
-        """Send some of `data`; return how many bytes."""
-        self._sends()
-        send = super().sendto
-        if len(args) not in (1, 2):
-            return send(data, *args)  # which says what is missing
-        flags, address = args if len(args) > 1 else (0, *args)
-        return self._flagged("send", lambda f: send(data, f, address), (), flags)
-
-    def _flagged(self, what: str, fn: Callable[..., T], args: tuple[Any, ...], flags: int) -> T:
-        """Call `fn(*args, flags)` within both limits; at once where the flags say so."""
-        if flags & _DONTWAIT:
-            return fn(*args, flags)
-        events = select.POLLIN if what == "recv" else select.POLLOUT
-        return self._do(what, events, fn, *args, flags | self._flags)
+        It can be read again afterwards, and goes on where it was. As `socket.makefile`.
+        """
+        return make(self, mode, buffering, encoding=encoding, errors=errors, newline=newline)
 
     def sendfile(self, file: Any, offset: int = 0, count: int | None = None) -> int:
         """Send a file, to its end or `count` bytes; return how many."""
@@ -300,114 +117,6 @@ class DeadlineSocket(socket.socket):
             file.seek(offset + sent)
         return sent
 
-    def _send_some(self, data: ReadableBuffer, flags: int) -> int:
-        """Send once without waiting."""
-        return super().send(data, flags)
-
-    def _send_rest(self, rest: list[memoryview], flags: int) -> None:
-        """Send until it would block; remember what is left."""
-        while rest[0]:
-            rest[0] = rest[0][self._send_some(rest[0], flags) :]
-
-    def connect(self, address: Any, /) -> None:
-        """Connect within both limits."""
-        connect = super().connect
-        with self._switched():
-            try:
-                connect(address)
-            except OSError as error:
-                if error.errno not in _IN_PROGRESS or self._own == 0:
-                    raise
-                self._do("connect", select.POLLOUT, self._connected, [False])
-
-    def _connected(self, waited: list[bool]) -> None:
-        if not waited[0]:
-            waited[0] = True
-            raise BlockingIOError
-        failure = self.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        if failure:
-            raise OSError(failure, os.strerror(failure))
-
-    def connect_ex(self, address: Any, /) -> int:
-        """Connect within both limits; return an errno instead of raising what the system says."""
-        if self._own == 0:
-            return super().connect_ex(address)
-        try:
-            self.connect(address)
-        except TimeoutError as error:
-            if isinstance(error, DeadlineExceeded):
-                raise
-            return error.errno or errno.EAGAIN
-        except OSError as error:
-            if error.errno is None:
-                raise
-            return error.errno
-        return 0
-
-    def accept(self) -> tuple[socket.socket, Any]:
-        """Accept a connection; it is an ordinary blocking socket without a deadline."""
-        accept = super().accept
-        with self._switched():
-            return self._do("accept", select.POLLIN, accept)
-
-    @contextmanager
-    def _switched(self) -> Iterator[None]:
-        """Make the descriptor non-blocking for a call that takes no flags."""
-        super().settimeout(0.0)
-        try:
-            yield
-        finally:
-            self._set_mode()
-
-    def makefile(
-        self,
-        mode: str = "r",
-        buffering: int | None = None,
-        *,
-        encoding: str | None = None,
-        errors: str | None = None,
-        newline: str | None = None,
-    ) -> Any:
-        """Return a file over this socket, which loses no byte when a limit strikes.
-
-        It can be read again afterwards, and goes on where it was. As `socket.makefile`.
-        """
-        from timebounds.blocking.deadline_file import make  # noqa: PLC0415  (most need none)
-
-        return make(self, mode, buffering, encoding=encoding, errors=errors, newline=newline)
-
-    # What clients set.
-
-    def settimeout(self, value: float | None, /) -> None:
-        """Limit each call to so many seconds; None for no limit, 0 for no waiting."""
-        if isinstance(value, bool):
-            value = int(value)  # as the standard library takes it
-        self._own = None if value is None else nanoseconds(value, "value")
-        self._set_mode()
-
-    def _set_mode(self) -> None:
-        """See that the system does not wait, and that a shared descriptor looks as ever."""
-        blocking = self._own is None and self._flags
-        super().settimeout(None if blocking else 0.0)
-
-    def gettimeout(self) -> float | None:
-        """Return the limit of a call that was set; the deadline is another matter."""
-        return None if self._own is None else self._own / NS
-
-    @property
-    def timeout(self) -> float | None:
-        """The limit of a call that was set."""
-        return self.gettimeout()
-
-    def setblocking(self, flag: bool, /) -> None:  # noqa: FBT001
-        """Set the timeout to None or to 0."""
-        self._own = None if flag else 0
-        self._set_mode()
-
-    def getblocking(self) -> bool:
-        """Say whether calls wait at all."""
-        return self._own != 0
-
     def dup(self) -> DeadlineSocket:
         """Return another socket on the same connection, under the same deadline."""
         twin = socket.socket(self.family, self.type, self.proto, fileno=os.dup(self.fileno()))
@@ -416,7 +125,7 @@ class DeadlineSocket(socket.socket):
 
     def wrap_tls(
         self,
-        context: SSLContext,
+        context: ssl.SSLContext,
         *,
         server_hostname: str | None = None,
         server_side: bool = False,
@@ -426,17 +135,118 @@ class DeadlineSocket(socket.socket):
         It takes this one over, which is closed to its users; where the handshake fails, the
         connection is closed.
         """
-        from timebounds.blocking.deadline_tls import wrap  # noqa: PLC0415  (only TLS needs ssl)
-
         return wrap(self, context, server_hostname=server_hostname, server_side=server_side)
 
 
-def _checked(
-    deadline: Deadline | Callable[[], Bound] | None,
-) -> Deadline | Callable[[], Bound] | None:
-    return deadline if deadline is None or callable(deadline) else as_deadline(deadline)
+# The stubs narrow what TLS sockets take: only the names of arguments and datagrams differ.
+class DeadlineTlsSocket(DeadlineSocket, ssl.SSLSocket):  # type: ignore[misc] # pyright: ignore[reportIncompatibleMethodOverride]
+    """A `DeadlineSocket` over TLS. Made by `DeadlineSocket`, `wrap_tls` or `bounded_tls`."""
+
+    # It has none: its descriptor is non-blocking.
+    _flags: int = 0
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Make the bare object: ssl does the rest."""
+        return ssl.SSLSocket.__new__(cls, *args, **kwargs)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        # Called by `DeadlineSocket(tls_sock)`, which has done all there is to do, or by mistake.
+        if not args or args[0] is not self:
+            super(DeadlineSocket, self).__init__(*args, **kwargs)
+
+    def _blocked(self, error: OSError) -> int:
+        if isinstance(error, ssl.SSLWantReadError):
+            return select.POLLIN
+        if isinstance(error, ssl.SSLWantWriteError):
+            return select.POLLOUT
+        return super()._blocked(error)
+
+    def _send_some(self, data: ReadableBuffer, flags: int) -> int:
+        if self._own == 0:
+            # Who does not wait has to send the same again by himself.
+            return super()._send_some(data, flags)
+        with memoryview(data) as view, view.cast("B")[:RECORD] as record:
+            try:
+                sent = super()._send_some(record, flags)
+            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                self._half = True
+                raise
+        self._half = False
+        return sent
+
+    def do_handshake(self, block: bool = False) -> None:  # noqa: FBT001, FBT002
+        """Shake hands within both limits."""
+        own = self._own
+        if block and own == 0:
+            self._own = None
+        try:
+            self._do("TLS handshake", select.POLLIN, super().do_handshake)
+        finally:
+            self._own = own
+
+    def read(self, len: int = 1024, buffer: Any = None) -> Any:  # noqa: A002
+        """Receive at most `len` bytes."""
+        read: Any = super().read  # pyright: ignore[reportDeprecated]
+        return self._do("recv", select.POLLIN, read, len, buffer)
+
+    def write(self, data: ReadableBuffer) -> int:
+        """Send some of `data`; return how many bytes."""
+        return self.send(data)
+
+    def unwrap(self) -> Any:
+        """End TLS within both limits, and return what is below it: this socket, plain."""
+        return self._do("TLS shutdown", select.POLLIN, super().unwrap)
 
 
-def _returned(bound: Callable[[], Bound]) -> Bound:
-    deadline = bound()
-    return None if deadline is None else as_deadline(deadline)
+def adopt(
+    sock: ssl.SSLSocket, deadline: Deadline | Callable[[], Bound] | None
+) -> DeadlineTlsSocket:
+    """Bound the calls of a TLS socket; it stays the same object."""
+    own = sock.gettimeout()
+    if not isinstance(sock, DeadlineTlsSocket):
+        if type(sock) is not ssl.SSLSocket:
+            name = type(sock).__name__
+            msg = f"sock must be an ssl.SSLSocket and no subclass: {name} has calls of its own"
+            raise TypeError(msg)
+        # Its session can not move to another object; nothing is added to the layout.
+        sock.__class__ = DeadlineTlsSocket
+    assert isinstance(sock, DeadlineTlsSocket)
+    sock._begin(deadline, own)
+    return sock
+
+
+def wrap(
+    sock: DeadlineSocket,
+    context: ssl.SSLContext,
+    *,
+    server_hostname: str | None,
+    server_side: bool,
+) -> DeadlineTlsSocket:
+    """Make a TLS socket of a plain one, under its deadline; close it where that fails."""
+    bound = sock._bound
+    tls = context.wrap_socket(
+        sock,
+        server_hostname=server_hostname,
+        server_side=server_side,
+        do_handshake_on_connect=False,
+    )
+    try:
+        adopted = adopt(tls, bound)
+        adopted.do_handshake(block=True)
+    except BaseException:
+        tls.close()
+        raise
+    return adopted
+
+
+def bounded_tls(context: ContextT) -> ContextT:
+    """Let the sockets of `context` obey the `bounding` blocks around their calls; return it.
+
+    For clients that make their TLS sockets themselves and take a context. The handshake is
+    bounded too.
+    """
+    if not isinstance(context, ssl.SSLContext):
+        msg = f"context must be an ssl.SSLContext, not {shown(context)}"
+        raise TypeError(msg)
+    context.sslsocket_class = DeadlineTlsSocket
+    return context

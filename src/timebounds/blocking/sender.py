@@ -8,12 +8,13 @@ from __future__ import annotations
 from sys import _getframe
 from typing import TYPE_CHECKING, final
 
-from timebounds._checks import nanoseconds, readable, refuse_on_loop_thread
+from timebounds._checks import readable, refuse_on_loop_thread
 from timebounds.blocking.sending_port import sending_port_for
 from timebounds.blocking.turn import Turn
-from timebounds.bounds.deadline import NEVER_NS, Deadline, as_deadline
+from timebounds.bounds.deadline import Deadline, as_deadline
 from timebounds.policies.plan import drive
 from timebounds.policies.sending import Outbox, SendReport, at_once, conclude, sending
+from timebounds.policies.wants import as_idle
 
 if TYPE_CHECKING:
     import socket
@@ -51,9 +52,7 @@ class BudgetedSender:
     def __init__(
         self, sock: SendingLike | socket.socket, *, idle_timeout: Seconds | None = None
     ) -> None:
-        self._idle_ns = NEVER_NS
-        if idle_timeout is not None:
-            self._idle_ns = nanoseconds(idle_timeout, "idle_timeout", positive=True)
+        self._idle_ns = as_idle(idle_timeout)
         self._port = sending_port_for(sock)
         self._outbox = Outbox()
         self._turn = Turn()

@@ -144,7 +144,7 @@ class TlsSendPort(SwitchedTls["Parcel"]):
 
     __slots__ = ()
 
-    def _once(self, parcel: Parcel) -> int:
+    def _once(self, parcel: Parcel, /) -> int:
         with parcel.rest() as rest, rest[:RECORD] as record:
             # Until it is answered for: after a refusal the TLS layer holds it, half sent perhaps.
             parcel.in_doubt = len(record)
@@ -160,7 +160,7 @@ class TimeoutSendPort(SwitchedByTimeout["Parcel"]):
 
     __slots__ = ()
 
-    def _once(self, parcel: Parcel) -> int:
+    def _once(self, parcel: Parcel, /) -> int:
         with parcel.rest() as rest:
             sent: int = self._sock.send(rest)
         if type(sent) is not int or not 0 <= sent <= parcel.ask:

@@ -102,7 +102,7 @@ class SwitchedTls(Generic[CommandT]):
         return events
 
     @abstractmethod
-    def _once(self, command: CommandT) -> int:
+    def _once(self, command: CommandT, /) -> int:
         """Read or send once, store how much moved, and return it."""
 
 
@@ -112,8 +112,8 @@ class TlsPort(SwitchedTls["Target"]):
 
     __slots__ = ()
 
-    def _once(self, command: Target) -> int:
-        return _store(command, self._sock)
+    def _once(self, target: Target, /) -> int:
+        return _store(target, self._sock)
 
 
 class SwitchedByTimeout(Generic[CommandT]):
@@ -184,7 +184,7 @@ class SwitchedByTimeout(Generic[CommandT]):
         return True
 
     @abstractmethod
-    def _once(self, command: CommandT) -> int:
+    def _once(self, command: CommandT, /) -> int:
         """Read or send once, store how much moved, and return it."""
 
 
@@ -194,8 +194,8 @@ class TimeoutPort(SwitchedByTimeout["Target"]):
 
     __slots__ = ()
 
-    def _once(self, command: Target) -> int:
-        return _store(command, self._sock)
+    def _once(self, target: Target, /) -> int:
+        return _store(target, self._sock)
 
 
 def _store(target: Target, sock: Any) -> int:

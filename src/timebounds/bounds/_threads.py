@@ -33,6 +33,8 @@ LIMIT = 64
 # Long enough to be reused by a service under load, short enough not to stay for long.
 LINGER = 5.0
 
+_pools: WeakSet[Pool] = WeakSet()
+
 
 @final
 class Pool:
@@ -43,6 +45,7 @@ class Pool:
         self._linger = linger
         self._watches_forks = False
         self._forget()
+        _pools.add(self)
 
     def _forget(self) -> None:
         """Begin anew: a forked child has none of its parent's threads."""
@@ -133,8 +136,18 @@ def _discard(line: SimpleQueue[Callable[[], object]], work: Callable[[], object]
             line.put(each)
 
 
+def all_resting() -> set[threading.Thread]:
+    """Return the threads of every pool that wait for work: they end by themselves."""
+    return {thread for each in list(_pools) for thread in list(each.resting)}
+
+
+def any_working() -> bool:
+    """Tell whether a pool has work, or has only just done it."""
+    return any(each.working() for each in list(_pools))
+
+
 POOL = Pool()
-"""The threads of this process that all offloads and lookups share."""
+"""The threads of this process that all offloads share."""
 
 CARE = Pool(limit=sys.maxsize)
 """Those that clean up: they must not stand in line behind the work that they wait for."""

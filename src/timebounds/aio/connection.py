@@ -1,0 +1,301 @@
+"""`aconnect` and `AsyncConnection`: as `connect` and `Connection`, for tasks.
+
+The rules of making one are in `policies/dialing.py`. Here (K3, K4, A16 of the cases):
+- Names are looked up in slots of their own, not in the loop's executor, which others keep busy.
+- The loop's own streams are made over the socket; from then on it is theirs.
+- Whatever ends the call, a cancel too, what was opened is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from typing import TYPE_CHECKING, Any, final
+
+from timebounds._settled import Raised, Returned
+from timebounds.aio.ports import settle, wait
+from timebounds.aio.receiver import AsyncBudgetedReceiver
+from timebounds.aio.sender import AsyncBudgetedSender
+from timebounds.bounds.deadline import as_deadline
+from timebounds.bounds.lookup import Question, nothing_found, numeric, resolve, unanswered
+from timebounds.errors import Unfinished
+from timebounds.policies.dialing import Dial, Lookup, Step, conclude, dialing
+from timebounds.policies.plan import Reply, adrive
+from timebounds.policies.wants import as_address, as_hostname, as_idle, as_resolver, as_tls
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from ssl import SSLContext
+
+    from _typeshed import ReadableBuffer, WriteableBuffer
+
+    from timebounds._checks import Seconds
+    from timebounds.bounds.deadline import Deadline
+    from timebounds.policies.dialing import DialReport
+
+__all__ = ["AsyncConnection", "aconnect"]
+
+# The loop's own limit of a handshake, which must not be the earlier one: eleven days.
+_LONG = 1e6
+
+
+async def aconnect(
+    address: tuple[str, int],
+    deadline: Deadline,
+    *,
+    tls: SSLContext | None = None,
+    server_hostname: str | None = None,
+    idle_timeout: Seconds | None = None,
+    resolver: Callable[[str, int], Sequence[Any]] = resolve,
+    source_address: tuple[str, int] | None = None,
+) -> AsyncConnection:
+    """Return a connection to the host and port of `address`, made within `deadline`.
+
+    As `connect`, for tasks. A cancel closes what was opened.
+    """
+    host, number = as_address(address, "address")
+    context = as_tls(tls, "tls")
+    as_idle(idle_timeout)
+    as_deadline(deadline)
+    port = TaskDialPort(
+        (host, number),
+        as_resolver(resolver, "resolver"),
+        None if source_address is None else as_address(source_address, "source_address"),
+        context,
+        as_hostname(server_hostname, "server_hostname") or host,
+    )
+    now = deadline._now()
+    endpoints = numeric(host, number)
+    plan = dialing(
+        deadline._at, now, deadline._stop, endpoints=endpoints, shake=context is not None
+    )
+    made = False
+    try:
+        dialed = await adrive(plan, port, deadline, now)
+        conclude(dialed, f"connect to {host}:{number}", deadline, unanswered(port.lookup))
+        assert port.streams is not None
+        connection = AsyncConnection(*port.streams, dialed.report, idle_timeout)
+        made = True
+    finally:
+        if not made:
+            await port.close()
+    return connection
+
+
+@final
+class TaskDialPort:
+    """Carries out the steps of dialing for a task."""
+
+    __slots__ = (
+        "_address", "_context", "_hostname", "_resolver", "_sock", "_source", "lookup", "streams",
+    )  # fmt: skip
+
+    lookup: Question[Any] | None
+    streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        resolver: Callable[[str, int], Sequence[Any]],
+        source: tuple[str, int] | None,
+        context: SSLContext | None,
+        hostname: str,
+    ) -> None:
+        self._address = address
+        self._resolver = resolver
+        self._source = source
+        self._context = context
+        self._hostname = hostname
+        self._sock: socket.socket | None = None
+        self.lookup = None
+        self.streams = None
+
+    async def perform(self, step: Step, deadline: Deadline) -> Returned[Any] | Raised | Reply:
+        """Carry out one step within its limit."""
+        try:
+            if isinstance(step, Lookup):
+                return await self._look_up(deadline)
+            do = self._dial if isinstance(step, Dial) else self._make_streams
+            ready = await do(step, deadline)
+        except Exception as error:  # noqa: BLE001  (the plan decides what follows)
+            return Raised(error)
+        return Returned(None) if ready else Reply.SILENCE
+
+    async def close(self) -> None:
+        """Close what was opened and is not wanted."""
+        if self._sock is not None:
+            self._sock.close()
+            self._sock = None
+        if self.streams is not None:
+            self.streams[1].transport.abort()
+            # It closes its socket in the loop's next turn.
+            await asyncio.sleep(0)
+
+    async def _look_up(self, deadline: Deadline) -> Returned[Any] | Raised | Reply:
+        self.lookup = question = Question(self._resolver, *self._address)
+        answer = await question.await_answer(deadline)
+        if isinstance(answer, Returned) and not answer.value:
+            return Raised(nothing_found(self._address[0]))
+        return Reply.SILENCE if answer is None else answer
+
+    async def _dial(self, step: Any, deadline: Deadline) -> bool:
+        family, kind, proto, _, address = step.endpoint
+        self._sock = sock = socket.socket(family, kind, proto)
+        connected = False
+        try:
+            sock.settimeout(0.0)
+            if self._source is not None:
+                sock.bind(self._source)
+            connected = await self._connect(sock, address, step, deadline)
+        finally:
+            if not connected:
+                sock.close()
+                self._sock = None
+        # With TLS they are made in a step of their own, the handshake.
+        if connected and self._context is None:
+            connected = await self._make_streams(step, deadline)
+        return connected
+
+    async def _connect(
+        self, sock: socket.socket, address: Any, step: Step, deadline: Deadline
+    ) -> bool:
+        try:
+            sock.connect(address)
+        except BlockingIOError:
+            loop = asyncio.get_running_loop()
+            ready = loop.create_future()
+            loop.add_writer(sock, settle, ready)
+            try:
+                if not await wait(ready, step, deadline):
+                    return False
+            finally:
+                loop.remove_writer(sock)
+            failure = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if failure:
+                raise OSError(failure, os.strerror(failure)) from None
+        return True
+
+    async def _make_streams(self, step: Step, deadline: Deadline) -> bool:
+        """Make the loop's streams over the socket, which is theirs from here on."""
+        sock: Any = self._sock
+        self._sock = None
+        secure: dict[str, Any] = {}
+        if self._context is not None:
+            secure = {"server_hostname": self._hostname, "ssl_handshake_timeout": _LONG}
+        making = asyncio.ensure_future(
+            asyncio.open_connection(sock=sock, ssl=self._context, **secure)
+        )
+        try:
+            made = await wait(making, step, deadline)
+        finally:
+            if not making.done():
+                making.cancel()
+                await asyncio.wait({making})
+            if not making.cancelled() and making.exception() is None:
+                # Also what was made in the very turn of a cancel.
+                self.streams = making.result()
+            else:
+                # Perhaps it has not even begun, and nobody else would.
+                sock.close()
+        if made:
+            making.result()
+        return made
+
+
+@final
+class AsyncConnection:
+    """A stream to a peer, owned: a reader and a writer of the loop, a receiver and a sender.
+
+    As `Connection`, for tasks; one may receive while another sends. An async context manager, at
+    whose end it is closed. Made by `aconnect` or `AsyncConnection.over`.
+    """
+
+    __slots__ = ("_report", "_writer", "receiver", "sender")
+
+    receiver: AsyncBudgetedReceiver
+    """Its receiving half, for `resume`, `discard` and `pending`."""
+    sender: AsyncBudgetedSender
+    """Its sending half, for `resume`, `discard` and `unsent`."""
+
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        report: DialReport | None,
+        idle_timeout: Seconds | None,
+    ) -> None:
+        self.receiver = AsyncBudgetedReceiver(reader, idle_timeout=idle_timeout)
+        self.sender = AsyncBudgetedSender(writer, idle_timeout=idle_timeout)
+        self._writer = writer
+        self._report = report
+
+    @staticmethod
+    def over(
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        *,
+        idle_timeout: Seconds | None = None,
+    ) -> AsyncConnection:
+        """Return a connection over streams that exist, such as those that a server is given.
+
+        It owns them from the call on. A server's handshakes are bounded where it is started, by
+        `asyncio.start_server(..., ssl_handshake_timeout=...)`.
+        """
+        return AsyncConnection(reader, writer, None, idle_timeout)
+
+    @property
+    def report(self) -> DialReport | None:
+        """How it was made; None over streams that existed."""
+        return self._report
+
+    @property
+    def usable(self) -> bool:
+        """Whether another exchange may begin: open, whole in both directions, nothing unread."""
+        inbox = self.receiver._inbox
+        return (
+            not self._writer.transport.is_closing()
+            and inbox.state[2] is None
+            and not (inbox.eof or inbox.pending)
+            and not self.sender._outbox.open
+        )
+
+    async def receive_exactly(self, size: int, deadline: Deadline) -> bytes:
+        """Return exactly `size` bytes. As `BudgetedReceiver.receive_exactly`."""
+        return await self.receiver.receive_exactly(size, deadline)
+
+    async def receive_into(self, buffer: WriteableBuffer, deadline: Deadline) -> None:
+        """Fill the whole `buffer`. As `BudgetedReceiver.receive_into`."""
+        await self.receiver.receive_into(buffer, deadline)
+
+    async def receive_until(self, delimiter: bytes, max_bytes: int, deadline: Deadline) -> bytes:
+        """Return the bytes up to and including `delimiter`. As `BudgetedReceiver`'s."""
+        return await self.receiver.receive_until(delimiter, max_bytes, deadline)
+
+    async def receive_some(self, max_bytes: int, deadline: Deadline) -> bytes:
+        """Return what is there, at most `max_bytes`. As `BudgetedReceiver.receive_some`."""
+        return await self.receiver.receive_some(max_bytes, deadline)
+
+    async def send_all(self, data: ReadableBuffer, deadline: Deadline) -> None:
+        """Send all of `data`. As `Connection.send_all`."""
+        target = self.receiver._inbox.state[2]
+        if target is not None:
+            msg = f"{target} has not finished: resume or discard it before the next message"
+            raise Unfinished(msg)
+        await self.sender.send_all(data, deadline)
+
+    def close(self) -> None:
+        """Close at once, in the loop's next turn. What was not sent is lost; twice is no error."""
+        self._writer.transport.abort()
+
+    async def __aenter__(self) -> AsyncConnection:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        self.close()
+        # It closes its socket in the loop's next turn.
+        await asyncio.sleep(0)
+
+    def __repr__(self) -> str:
+        state = "usable" if self.usable else "not usable"
+        return f"<AsyncConnection {state} over {self._writer.transport!r:.80}>"
