@@ -27,7 +27,7 @@ SKIPPED = re.compile(r"VSOCK|CAN|RDS|QIPCRTR|Bluetooth|UDPLITE|Hyperv", re.IGNOR
 def install():
     """Make every socket from here on obey a far deadline."""
     from timebounds import Deadline, DeadlineSocket
-    from timebounds.blocking.deadline_tls import DeadlineTlsSocket
+    from timebounds.blocking.deadline_socket import DeadlineTlsSocket
 
     plain = socket.socket
     far = Deadline.after(3600)
