@@ -9,6 +9,7 @@ many were run, and which failed.
 
 from __future__ import annotations
 
+import faulthandler
 import importlib
 import io
 import json
@@ -22,6 +23,8 @@ import warnings
 
 # They need what no machine here has, or hang over plain sockets, too.
 SKIPPED = re.compile(r"VSOCK|CAN|RDS|QIPCRTR|Bluetooth|UDPLITE|Hyperv", re.IGNORECASE)
+# More than the slowest of them takes, in seconds.
+HANGS_AFTER = int(os.environ.get("HA", "240"))
 
 
 def install():
@@ -70,6 +73,8 @@ def main(mode, module, *patterns):
         if not SKIPPED.search(each.id()) and wanted.search(each.id().split(".")[-2])
     ]
     told = io.StringIO()
+    # A module that hangs is ended from outside, and its stderr shows where it was.
+    faulthandler.dump_traceback_later(HANGS_AFTER, exit=True)
     result = unittest.TextTestRunner(stream=told, verbosity=0).run(unittest.TestSuite(chosen))
     wrong = [(str(test), text) for test, text in result.failures + result.errors]
     sys.stdout.write("\n" + json.dumps([result.testsRun, wrong]) + "\n")

@@ -279,7 +279,8 @@ class AsyncConnection:
     async def send_all(self, data: ReadableBuffer, deadline: Deadline) -> None:
         """Send all of `data`. As `Connection.send_all`."""
         target = self.receiver._inbox.state[2]
-        if target is not None:
+        # One that another task is at has not ended.
+        if target is not None and not self.receiver._inside:
             msg = f"{target} has not finished: resume or discard it before the next message"
             raise Unfinished(msg)
         await self.sender.send_all(data, deadline)

@@ -208,7 +208,8 @@ class Connection:
             Unfinished: also when a receive is unfinished: the answer would not be to this.
         """
         target = self.receiver._inbox.state[2]
-        if target is not None:
+        # One that another thread is at has not ended.
+        if target is not None and not self.receiver._turn.taken():
             msg = f"{target} has not finished: resume or discard it before the next message"
             raise Unfinished(msg)
         self.sender.send_all(data, deadline)

@@ -98,8 +98,9 @@ class DialPort:
         finally:
             if not connected:
                 self.close()
-        sock.settimeout(socket.getdefaulttimeout())
-        return True
+        if connected:
+            sock.settimeout(socket.getdefaulttimeout())
+        return connected
 
     def _connect(self, sock: socket.socket, address: Any, step: Dial, deadline: Deadline) -> bool:
         try:

@@ -52,6 +52,11 @@ class Turn(dict[str, "list[FrameType]"]):
                     self.clear()
             holder = self.setdefault("holder", mine)
 
+    def taken(self) -> bool:
+        """Say whether somebody has the turn at this moment."""
+        holder = self.get("holder")
+        return holder is not None and _runs(holder)
+
 
 def _runs(holder: list[FrameType]) -> bool:
     """Say whether the door that took the turn has not ended."""
