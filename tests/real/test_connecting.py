@@ -27,6 +27,7 @@ from children import environment, python
 from timebounds import (
     AsyncConnection,
     Busy,
+    ClockError,
     Connection,
     Deadline,
     DeadlineExceeded,
@@ -42,6 +43,7 @@ from timebounds import (
 from timebounds.aio.connection import TaskDialPort
 from timebounds.blocking.dial_port import DialPort
 from timebounds.bounds.lookup import SLOTS
+from timebounds.testing import FakeClock
 
 pytestmark = pytest.mark.real
 LATE = 0.75
@@ -297,6 +299,46 @@ def test_a_process_whose_resolver_is_stuck_exits_at_once(tasks):
     assert ended.stdout == "lookup\n", ended
     assert ended.returncode == 0
     assert time.monotonic() - began < 15
+
+
+@pytest.mark.parametrize("tasks", [False, True])
+def test_fake_time_stands_still_for_a_lookup_and_passes_by_its_own_sleep(tasks):
+    """F4: what a resolver does in its thread takes no fake time, unless it sleeps on the clock."""
+
+    def dial(clock, address, resolver):
+        deadline = clock.deadline(1)
+
+        async def in_task():
+            async with await aconnect(address, deadline, resolver=resolver) as made:
+                return made.report
+
+        if tasks:
+            return clock.run(in_task())
+        with connect(address, deadline, resolver=resolver) as made:
+            return made.report
+
+    for sleeps in (0, 0.4, 1):
+        clock = FakeClock(auto_advance=not tasks)
+        with serving() as address:
+
+            def resolver(host, port):
+                pause = threading.Event()
+                pause.wait(0.03)
+                if sleeps:  # noqa: B023
+                    clock.sleep(sleeps)  # noqa: B023
+                return resolving(address)(host, port)
+
+            with pytest.raises(DeadlineExceeded) if sleeps == 1 else contextlib.nullcontext():
+                assert dial(clock, ("db", 80), resolver).lookup == sleeps
+            assert clock.now() == sleeps
+
+    stuck = threading.Event()
+    clock = FakeClock(auto_advance=not tasks, patience=0.05)
+    try:
+        with pytest.raises(ClockError, match="has not returned"):
+            dial(clock, ("db", 80), lambda *address: stuck.wait(30))
+    finally:
+        stuck.set()
 
 
 # TLS.

@@ -33,6 +33,9 @@ T = TypeVar("T")
 SLOTS = Pool(limit=16)
 """The threads of this process in which names are looked up: no other work may keep them busy."""
 
+AWAITED: set[object] = set()
+"""The questions that somebody waits for: fake time stands still for them."""
+
 
 @final
 class Question(Generic[T]):
@@ -62,16 +65,24 @@ class Question(Generic[T]):
     def wait(self, deadline: Deadline) -> Returned[T] | Raised | None:
         """Ask and wait in this thread; None when the deadline, or its stop, is first."""
         SLOTS.submit(self)
-        # A stop of the deadline's is told by the deadline.
-        with suppress(StopRequested):
-            wait_in_thread(self._answered, deadline)
+        AWAITED.add(self)
+        try:
+            # A stop of the deadline's is told by the deadline.
+            with suppress(StopRequested):
+                wait_in_thread(self._answered, deadline)
+        finally:
+            AWAITED.discard(self)
         return self._answer[0] if self._answer else None
 
     async def await_answer(self, deadline: Deadline) -> Returned[T] | Raised | None:
         """Ask and wait in this task; None when the deadline, or its stop, is first."""
         SLOTS.submit(self)
-        with suppress(StopRequested):
-            await wait_in_task(self._answered, deadline)
+        AWAITED.add(self)
+        try:
+            with suppress(StopRequested):
+                await wait_in_task(self._answered, deadline)
+        finally:
+            AWAITED.discard(self)
         return self._answer[0] if self._answer else None
 
 

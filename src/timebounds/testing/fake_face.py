@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import sys
 import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any, NoReturn, cast
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from timebounds.bounds.alarm import Alarm
     from timebounds.bounds.clock import Poller
     from timebounds.testing.fake_time import Timeline, Waiter
+
+
+# Real seconds between two looks.
+_MOMENT = 0.005
 
 
 class Face(SteadyClock):
@@ -96,9 +101,8 @@ class Face(SteadyClock):
             return found
         if self._auto and ns is not None:
             over = False
-            while not found and not over:
+            while not (found := self._after_lookups(poller)) and not over:
                 over, ns = self._step(ns)
-                found = poller.poll(0)
             return found
         wake_read, wake_write = os.pipe()
         try:
@@ -120,6 +124,19 @@ class Face(SteadyClock):
         finally:
             os.close(wake_read)
             os.close(wake_write)
+
+    def _after_lookups(self, poller: Poller) -> list[tuple[int, int]]:
+        """Look at descriptors, in real time as long as somebody waits for a name's address."""
+        waited = 0.0
+        lookup = sys.modules.get("timebounds.bounds.lookup")
+        while lookup is not None and lookup.AWAITED:
+            if found := poller.poll(_MOMENT * 1000):
+                return found
+            waited += _MOMENT
+            if waited >= self._timeline.patience:
+                msg = f"a lookup has not returned after {waited:g} real seconds: let it sleep on"
+                raise ClockError(f"{msg} {self!r} to take time")
+        return poller.poll(0)
 
     async def asleep(self, seconds: float) -> None:
         """Sleep in fake time, as a task."""
