@@ -33,6 +33,8 @@ T = TypeVar("T")
 SLOTS = Pool(limit=16)
 """The threads of this process in which names are looked up: no other work may keep them busy."""
 
+_NUMERIC = int(socket.AI_NUMERICHOST | socket.AI_NUMERICSERV)
+
 AWAITED: set[object] = set()
 """The questions that somebody waits for: fake time stands still for them."""
 
@@ -98,9 +100,8 @@ def resolve(host: str, port: int) -> Sequence[Any]:
 
 def numeric(host: str, port: int) -> Sequence[Any] | None:
     """Return the endpoint of a host that is a number; None for a name."""
-    flags = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
     try:
-        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=_NUMERIC)
     except (socket.gaierror, UnicodeError):
         return None
 

@@ -101,6 +101,9 @@ class SendReport(NamedTuple):
         )
 
 
+_NOTHING = memoryview(b"")
+
+
 @final
 class Parcel:
     """What one send wants; also the command that a port carries out: send some of it once.
@@ -153,9 +156,12 @@ class Parcel:
 
     def keep(self) -> None:
         """Let go of the caller's buffer; keep a copy of the rest, if there is any."""
-        accepted, (view, _) = self.look(), self._stock
-        if type(view.obj) is not bytes or not self.ask:
-            self._stock = (memoryview(bytes(self.rest())), accepted)
+        view = self._stock[0]
+        if self.ask == 0 or self.look() == self.requested:
+            self._stock = (_NOTHING, self.requested)
+            view.release()
+        elif type(view.obj) is not bytes:
+            self._stock = (memoryview(bytes(self.rest())), self.requested - self.ask)
             view.release()
 
     def note(self, error: BaseException) -> None:
