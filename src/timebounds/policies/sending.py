@@ -46,6 +46,7 @@ class SendOutcome(StrEnum):
 
 
 _COMPLETE = SendOutcome.COMPLETE
+_NOTHING = memoryview(b"")
 
 
 class SendReport(NamedTuple):
@@ -99,9 +100,6 @@ class SendReport(NamedTuple):
             f"<SendReport {self.outcome}: {self.accepted} of {self.requested} bytes accepted"
             f"{doubt}, {self.sends} sends in {self.elapsed:g} s{late}>"
         )
-
-
-_NOTHING = memoryview(b"")
 
 
 @final
