@@ -1,4 +1,4 @@
-"""What a bounded send costs beside a bare sendall, and a bounded connect beside create_connection."""
+"""What a bounded send costs beside sendall, and a bounded connect beside create_connection."""
 
 from __future__ import annotations
 

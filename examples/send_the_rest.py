@@ -13,7 +13,8 @@ with ours, theirs:
         sender.send_all(message, Deadline.after(0.1))  # the peer does not read
     except DeadlineExceeded as error:
         print(error)
-        assert sender.unsent == message[error.report.accepted :]
+        accepted = error.report.accepted
+    assert sender.unsent == message[accepted:]
 
     got = []
     reader = threading.Thread(
