@@ -75,23 +75,37 @@ def test_a_thousand_steps_of_the_wall_a_second_move_no_wait(tmp_path):
 
 FROZEN = """
 import socket, sys, time
-from timebounds import BudgetedReceiver, Deadline, DeadlineExceeded
+from timebounds import BudgetedReceiver, BudgetedSender, Deadline, DeadlineExceeded, connect
 ours, theirs = socket.socketpair()
-receiver = BudgetedReceiver(ours)
+receiver, sender = BudgetedReceiver(ours), BudgetedSender(ours)
+silent = socket.create_server(("127.0.0.1", 0), backlog=0)
+silent.listen(0)
+queued = [socket.socket() for _ in range(4)]
+for each in queued:
+    each.setblocking(False)
+    each.connect_ex(silent.getsockname())
 began, deadline = time.monotonic(), Deadline.after(0.3)
 print("waiting", flush=True)
 try:
-    receiver.receive_exactly(2, deadline)
+    VERB
 except DeadlineExceeded as error:
     late = time.monotonic() - began > 0.8
-    print(error.report.outcome, error.report.reads <= 1, late)
+    print(error.report.outcome, FACT, error.report.overshoot > 0.3, late)
 """
 
 
-def test_a_process_that_was_frozen_sees_its_expiry_first_of_all():
-    """T7: no further read is started."""
+@pytest.mark.parametrize(
+    ("verb", "fact"),
+    [
+        ("receiver.receive_exactly(2, deadline)", "error.report.reads <= 1"),
+        ("sender.send_all(bytes(10_000_000), deadline)", "error.report.sends <= 2"),
+        ("connect(silent.getsockname(), deadline)", "len(error.report.attempts) == 1"),
+    ],
+)
+def test_a_process_that_was_frozen_sees_its_expiry_first_of_all(verb, fact):
+    """T7: no further read, send or address is started."""
     with subprocess.Popen(
-        [sys.executable, "-c", FROZEN],
+        [sys.executable, "-c", FROZEN.replace("VERB", verb).replace("FACT", fact)],
         env=children.environment(),
         stdout=subprocess.PIPE,
         text=True,
@@ -101,4 +115,4 @@ def test_a_process_that_was_frozen_sees_its_expiry_first_of_all():
         os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
         subprocess.run(["sleep", "0.9"], check=True)
         child.send_signal(signal.SIGCONT)
-        assert child.communicate(timeout=30)[0] == "deadline_expired True True\n"
+        assert child.communicate(timeout=30)[0] == "deadline_expired True True True\n"

@@ -108,6 +108,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "testing.scripted_socket",
         "testing.scripted_stream",
         "testing.drip_server",
+        "testing.impaired_proxy",
         "testing.order",
         "testing.contracts",
         "testing",
