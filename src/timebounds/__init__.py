@@ -63,23 +63,43 @@ if TYPE_CHECKING:
     from timebounds.aio.ports import ReaderLike
     from timebounds.aio.receiver import AsyncBudgetedReceiver
     from timebounds.aio.releases import kill_process, request_stop, shut_peer, shut_reading
+    from timebounds.aio.scheduler import AsyncScheduler
     from timebounds.aio.sender import AsyncBudgetedSender
     from timebounds.aio.sending_ports import WriterLike
     from timebounds.blocking.connection import Connection, connect
     from timebounds.blocking.deadline_socket import DeadlineSocket, bounded_tls
+    from timebounds.blocking.scheduler import Scheduler
     from timebounds.bounds.errand import Job, Stuck, stuck
     from timebounds.policies.dialing import DialAttempt, DialOutcome, DialReport, dial_report
+    from timebounds.policies.jobs import (
+        JobReport,
+        ScheduledJob,
+        SchedulerOutcome,
+        SchedulerReport,
+        Tick,
+    )
     from timebounds.policies.offload_evidence import OffloadOutcome, OffloadReport, offload_report
+    from timebounds.policies.timetable import (
+        After,
+        Daily,
+        Every,
+        Missed,
+        Missing,
+        Once,
+        Repeated,
+    )
 
 __version__ = "0.1.0"
 
 __all__ = [
     "MONOTONIC",
     "WALL",
+    "After",
     "Alarm",
     "AsyncBudgetedReceiver",
     "AsyncBudgetedSender",
     "AsyncConnection",
+    "AsyncScheduler",
     "Attempt",
     "AttemptRecord",
     "Attempts",
@@ -92,6 +112,7 @@ __all__ = [
     "Clock",
     "ClockError",
     "Connection",
+    "Daily",
     "Deadline",
     "DeadlineExceeded",
     "DeadlineSocket",
@@ -101,17 +122,22 @@ __all__ = [
     "Effect",
     "EnforceReport",
     "Enforced",
+    "Every",
     "Expiry",
     "Granted",
     "IdleTimeout",
     "Jitter",
     "Job",
+    "JobReport",
     "LimitExceeded",
     "MinRate",
+    "Missed",
+    "Missing",
     "MonotonicClock",
     "OffloadHandle",
     "OffloadOutcome",
     "OffloadReport",
+    "Once",
     "Overrun",
     "PeerClosed",
     "Poller",
@@ -121,6 +147,7 @@ __all__ = [
     "ReceiveReport",
     "Refused",
     "Registration",
+    "Repeated",
     "Retry",
     "RetryAllowance",
     "RetryBudget",
@@ -128,6 +155,10 @@ __all__ = [
     "RetryHooks",
     "RetryOutcome",
     "RetryReport",
+    "ScheduledJob",
+    "Scheduler",
+    "SchedulerOutcome",
+    "SchedulerReport",
     "SendOutcome",
     "SendReport",
     "SendingLike",
@@ -139,6 +170,7 @@ __all__ = [
     "StopRequested",
     "StopSignal",
     "Stuck",
+    "Tick",
     "TimeboundsError",
     "TooSlow",
     "Unfinished",
@@ -170,23 +202,37 @@ __all__ = [
 
 # What needs asyncio or threads is loaded when it is asked for: the rest does not pay for it.
 _LATER = {
-    "AsyncConnection": "aio.connection",
+    "After": "policies.timetable",
     "AsyncBudgetedReceiver": "aio.receiver",
     "AsyncBudgetedSender": "aio.sender",
+    "AsyncConnection": "aio.connection",
+    "AsyncScheduler": "aio.scheduler",
+    "Connection": "blocking.connection",
+    "Daily": "policies.timetable",
     "DeadlineSocket": "blocking.deadline_socket",
     "DialAttempt": "policies.dialing",
     "DialOutcome": "policies.dialing",
     "DialReport": "policies.dialing",
     "EnforceReport": "aio.enforcing",
     "Enforced": "aio.enforcing",
-    "Connection": "blocking.connection",
+    "Every": "policies.timetable",
     "Job": "bounds.errand",
+    "JobReport": "policies.jobs",
+    "Missed": "policies.timetable",
+    "Missing": "policies.timetable",
     "OffloadHandle": "aio.handle",
     "OffloadOutcome": "policies.offload_evidence",
     "OffloadReport": "policies.offload_evidence",
+    "Once": "policies.timetable",
     "ReaderLike": "aio.ports",
+    "Repeated": "policies.timetable",
+    "ScheduledJob": "policies.jobs",
+    "Scheduler": "blocking.scheduler",
+    "SchedulerOutcome": "policies.jobs",
+    "SchedulerReport": "policies.jobs",
     "ShieldedOffload": "aio.offload",
     "Stuck": "bounds.errand",
+    "Tick": "policies.jobs",
     "WriterLike": "aio.sending_ports",
     "aconnect": "aio.connection",
     "bounded_tls": "blocking.deadline_socket",
