@@ -1,14 +1,16 @@
-"""What residents cost: a scheduler's jobs as there are more and more of them."""
+"""What residents cost: a scheduler's jobs as there are more of them, and the hit of a cache."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import sched
+import threading
 import time
 
-from harness import Claims, begin, table
+from harness import Claims, Rounds, begin, table
 
-from timebounds import Once
+from timebounds import Deadline, ExpiringCache, Once
 from timebounds.policies.agenda import Agenda
 
 
@@ -16,6 +18,8 @@ def main() -> None:
     quick = begin(__doc__)
     claims = Claims()
     bench_agenda(quick, claims)
+    bench_hits(quick, claims)
+    bench_stampede(claims)
     claims.end()
 
 
@@ -107,6 +111,79 @@ def bench_agenda(quick, claims) -> None:
                 limit = 1.5 * math.log(many) / math.log(few)
                 claims.at_most(f"{verb} of one job among {many:,} beside {few:,}", growth, limit)
     table("One job, among so many", ("", f"ns, {few:,}", f"ns, {many:,}"), rows)
+
+
+# ---------------------------------------------------------------- the cache
+
+
+def bench_hits(quick, claims) -> None:
+    count = 1_000
+    keys = [f"key {n}" for n in range(100)]
+    lock = threading.Lock()
+    plain = dict.fromkeys(keys, 1)
+    cache = ExpiringCache(lambda _key, _deadline: 1, fresh_for=3600, max_size=1000)
+    deadline = Deadline.after(3600)
+    for key in keys:
+        cache.put(key, 1)
+
+    def timed(get) -> float:
+        began = time.perf_counter()
+        for key in keys:
+            for _ in range(count // len(keys)):
+                get(key)
+        return (time.perf_counter() - began) / count
+
+    def locked(key):
+        with lock:
+            return plain[key]
+
+    def ours(key):
+        return cache.get(key, deadline)
+
+    contestants = {"dict, locked": lambda: timed(locked), "ExpiringCache": lambda: timed(ours)}
+    with contextlib.suppress(ImportError):
+        import cachetools  # noqa: PLC0415  (only the interop environment has it)
+
+        other = cachetools.TTLCache(1000, 3600)
+        other.update(plain)
+
+        def theirs(key):
+            with lock:
+                return other[key]
+
+        contestants["TTLCache, locked"] = lambda: timed(theirs)
+    rounds = Rounds(contestants, 5 if quick else 101)
+    rounds.table("A hit", "ns", "dict, locked", 1e9)
+    claims.at_most(
+        "a hit beside a dict under a lock", rounds.ratio("ExpiringCache", "dict, locked"), 3
+    )
+    if "TTLCache, locked" in contestants:
+        claims.at_most(
+            "a hit beside cachetools.TTLCache under a lock",
+            rounds.ratio("ExpiringCache", "TTLCache, locked"),
+            1,
+        )
+    else:
+        claims.leave_open("a hit beside cachetools.TTLCache: not installed")
+
+
+def bench_stampede(claims) -> None:
+    loads = []
+
+    def load(key, deadline):
+        loads.append(key)
+        deadline.clock.sleep(0.2)
+        return key
+
+    cache = ExpiringCache(load, fresh_for=60, max_size=10)
+    threads = [
+        threading.Thread(target=cache.get, args=("key", Deadline.after(60))) for _ in range(1000)
+    ]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    claims.state(f"1,000 callers of one key: {len(loads)} load", held=len(loads) == 1)
 
 
 if __name__ == "__main__":

@@ -56,6 +56,7 @@ from timebounds.retry import Retry
 
 if TYPE_CHECKING:
     from timebounds.aio.bridge import run_async
+    from timebounds.aio.cache import AsyncExpiringCache
     from timebounds.aio.connection import AsyncConnection, aconnect
     from timebounds.aio.enforcing import Enforced, EnforceReport, enforcing
     from timebounds.aio.handle import OffloadHandle
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from timebounds.aio.scheduler import AsyncScheduler
     from timebounds.aio.sender import AsyncBudgetedSender
     from timebounds.aio.sending_ports import WriterLike
+    from timebounds.blocking.cache import ExpiringCache
     from timebounds.blocking.connection import Connection, connect
     from timebounds.blocking.deadline_socket import DeadlineSocket, bounded_tls
     from timebounds.blocking.scheduler import Scheduler
@@ -79,6 +81,7 @@ if TYPE_CHECKING:
         Tick,
     )
     from timebounds.policies.offload_evidence import OffloadOutcome, OffloadReport, offload_report
+    from timebounds.policies.shelf import CacheReport, Freshness
     from timebounds.policies.timetable import (
         After,
         Daily,
@@ -99,6 +102,7 @@ __all__ = [
     "AsyncBudgetedReceiver",
     "AsyncBudgetedSender",
     "AsyncConnection",
+    "AsyncExpiringCache",
     "AsyncScheduler",
     "Attempt",
     "AttemptRecord",
@@ -109,6 +113,7 @@ __all__ = [
     "BudgetedReceiver",
     "BudgetedSender",
     "Busy",
+    "CacheReport",
     "Clock",
     "ClockError",
     "Connection",
@@ -123,7 +128,9 @@ __all__ = [
     "EnforceReport",
     "Enforced",
     "Every",
+    "ExpiringCache",
     "Expiry",
+    "Freshness",
     "Granted",
     "IdleTimeout",
     "Jitter",
@@ -206,7 +213,9 @@ _LATER = {
     "AsyncBudgetedReceiver": "aio.receiver",
     "AsyncBudgetedSender": "aio.sender",
     "AsyncConnection": "aio.connection",
+    "AsyncExpiringCache": "aio.cache",
     "AsyncScheduler": "aio.scheduler",
+    "CacheReport": "policies.shelf",
     "Connection": "blocking.connection",
     "Daily": "policies.timetable",
     "DeadlineSocket": "blocking.deadline_socket",
@@ -216,6 +225,8 @@ _LATER = {
     "EnforceReport": "aio.enforcing",
     "Enforced": "aio.enforcing",
     "Every": "policies.timetable",
+    "ExpiringCache": "blocking.cache",
+    "Freshness": "policies.shelf",
     "Job": "bounds.errand",
     "JobReport": "policies.jobs",
     "Missed": "policies.timetable",

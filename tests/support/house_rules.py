@@ -56,6 +56,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "policies.runner",
         "policies.mailbox",
         "policies.shelf",
+        "policies.caching",
     ),
     (
         "blocking",

@@ -1,0 +1,131 @@
+"""`AsyncExpiringCache`: as `ExpiringCache`, for the tasks of one loop.
+
+- A load is a task of its own, which belongs to all who wait for it: each one's cancel and deadline
+  is its own, and when nobody waits any more the load is cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import nullcontext
+from functools import update_wrapper
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, final
+
+from timebounds._settled import Returned
+from timebounds.bounds.deadline import Deadline, as_deadline
+from timebounds.bounds.waking import wait_in_task
+from timebounds.policies.caching import Cache, late, settled, value_of
+from timebounds.policies.shelf import as_key
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Hashable
+    from contextlib import AbstractContextManager
+
+    from timebounds.policies.shelf import Flight
+
+__all__ = ["AsyncExpiringCache"]
+
+ValueT = TypeVar("ValueT")
+
+
+class AsyncMemoized(Protocol[ValueT]):
+    """An async function whose values are kept in `cache`."""
+
+    cache: AsyncExpiringCache[ValueT]
+
+    async def __call__(self, *args: Any, deadline: Deadline, **kwargs: Any) -> ValueT:
+        """Return the value for these arguments."""
+        ...
+
+
+@final
+class AsyncExpiringCache(Cache[ValueT]):
+    """Loads each key once, and hands its value out as long as it is fresh. For the tasks of a loop.
+
+    As `ExpiringCache`, but `load` is `async`, and a load belongs to all who wait for it: it goes on
+    when the one who asked first has left, and is cancelled when all have. Its deadline is `limit`
+    seconds away, or never.
+    """
+
+    def _new_lock(self) -> AbstractContextManager[Any]:
+        # Between two awaits there is nobody else.
+        return nullcontext()
+
+    async def get(self, key: Hashable, deadline: Deadline) -> ValueT:
+        """Return the value of `key`, loaded if need be. Bounds the waiting for the load.
+
+        Raises as `ExpiringCache.get`. A cancel is this caller's own.
+        """
+        found = self._find(key, deadline, asyncio.current_task())
+        flight = found.mine or found.other
+        if flight is None:
+            assert found.entry is not None
+            return value_of(found.entry)
+        if found.mine is not None:
+            flight.task = flight.owner = asyncio.ensure_future(self._run(key, flight))
+        await self._wait(key, flight, deadline)
+        outcome = flight.outcome
+        try:
+            failed = isinstance(outcome, Exception) and found.mine is not None
+            if failed and self._instead(found.entry, outcome, self._now()):
+                assert found.entry is not None
+                return found.entry.value
+            assert outcome is not None
+            return settled(outcome, deadline)
+        finally:
+            # Its traceback holds this frame.
+            del outcome, found, flight
+
+    async def _wait(self, key: Hashable, flight: Flight[ValueT], deadline: Deadline) -> None:
+        flight.waiters += 1
+        try:
+            if not await wait_in_task(flight.done, deadline):
+                raise late(deadline)
+        finally:
+            flight.waiters -= 1
+            if not flight.waiters and not flight.done.requested():
+                self._shelf.abandon(key, flight)
+                flight.task.cancel()
+
+    async def _run(self, key: Hashable, flight: Flight[ValueT]) -> None:
+        outcome: Returned[ValueT] | BaseException
+        never = Deadline.never(clock=self.clock)
+        try:
+            outcome = Returned(await self._load(key, self._limited(never)))
+        except Exception as error:  # noqa: BLE001  (it is raised to all who wait)
+            outcome = error
+        except BaseException as error:
+            told: BaseException = error
+            if flight.waiters:
+                told = RuntimeError("the load of this key was cancelled, by none who waited for it")
+                told.__cause__ = error
+            self._end(key, flight, told, never)
+            raise
+        try:
+            self._end(key, flight, outcome, never)
+        finally:
+            del outcome
+
+    @staticmethod
+    def memoizing(
+        **options: Any,
+    ) -> Callable[[Callable[..., Awaitable[ValueT]]], AsyncMemoized[ValueT]]:
+        """Return a decorator for `async` functions that take `deadline`. As `ExpiringCache`'s."""
+
+        def decorate(
+            fn: Callable[..., Awaitable[ValueT]],
+        ) -> AsyncMemoized[ValueT]:
+            async def load(key: Any, deadline: Deadline) -> ValueT:
+                args, kwargs = key
+                return await fn(*args, **dict(kwargs), deadline=deadline)
+
+            cache: AsyncExpiringCache[ValueT] = AsyncExpiringCache(load, **options)
+
+            async def wrapper(*args: Any, deadline: Deadline, **kwargs: Any) -> ValueT:
+                return await cache.get(as_key(args, kwargs), as_deadline(deadline))
+
+            made: Any = update_wrapper(wrapper, fn)
+            made.cache = cache
+            return cast("AsyncMemoized[ValueT]", made)
+
+        return decorate

@@ -1,0 +1,152 @@
+"""`ExpiringCache`: values that are loaded once, fresh for a time, by the injected clock.
+
+What is fresh, who loads and what goes is decided in `policies/shelf.py`. Here:
+- The first caller that finds no value loads it, in its own thread; the others wait, each by its
+  own deadline.
+- No lock is held while a value is loaded or waited for.
+"""
+
+from __future__ import annotations
+
+import threading
+from functools import update_wrapper
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, final
+
+from timebounds._checks import refuse_on_loop_thread
+from timebounds._settled import Returned
+from timebounds.bounds.deadline import Deadline, as_deadline
+from timebounds.bounds.waking import wait_in_thread
+from timebounds.policies.caching import Cache, late, settled, value_of
+from timebounds.policies.shelf import as_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+    from contextlib import AbstractContextManager
+
+    from timebounds.policies.caching import Found
+
+__all__ = ["ExpiringCache"]
+
+ValueT = TypeVar("ValueT")
+
+
+class Memoized(Protocol[ValueT]):
+    """A function whose values are kept in `cache`."""
+
+    cache: ExpiringCache[ValueT]
+
+    def __call__(self, *args: Any, deadline: Deadline, **kwargs: Any) -> ValueT:
+        """Return the value for these arguments."""
+        ...
+
+
+@final
+class ExpiringCache(Cache[ValueT]):
+    """Loads each key once, and hands its value out as long as it is fresh. For threads.
+
+    prices = ExpiringCache(fetch_price, fresh_for=60, max_size=1000)
+    price = prices.get("ABC", deadline)
+
+    Args:
+        load: called as `load(key, deadline)` with the caller's deadline, in the caller's thread.
+        fresh_for: seconds from the end of the load; or a function of the value that returns
+            seconds or an `Expiry`.
+        max_size: the most values; beyond it those go that nobody has asked for the longest.
+        stale_for: seconds more in which a value is handed out while it is loaded anew, and where
+            that fails.
+        refresh_ahead: in so many seconds before its end a value is loaded anew by whoever asks
+            first; the others are given what is there.
+        limit: seconds that a load may take; None for the caller's deadline alone.
+        errors_for: seconds for which a failed load is kept and raised again; none unless given.
+        clock: the steady clock by which values age, and on which deadlines must be.
+    """
+
+    def _new_lock(self) -> AbstractContextManager[Any]:
+        # Reentrant, for signal handlers and finalisers; held for a few lines at a time.
+        return threading.RLock()
+
+    def get(self, key: Hashable, deadline: Deadline) -> ValueT:
+        """Return the value of `key`, loaded if need be. Bounds the waiting for another's load.
+
+        Raises:
+            DeadlineExceeded, StopRequested: a bound was reached first. A load under way goes on.
+            What the load raised; all who waited for it are given the same error.
+            ClockError: the deadline is on another clock.
+        """
+        # Nearly always a plain hit: the same rules, without a call.
+        entry = self._entries.get(key)
+        if (
+            entry is not None
+            and type(deadline) is Deadline
+            and deadline._clock is self.clock
+            and deadline._stop is None
+            and entry.plain
+        ):
+            now = self._now()
+            if now < entry.ahead and now < deadline._at:
+                with self._lock:
+                    self._hit(key)
+                return entry.value
+        while True:
+            found = self._find(key, deadline, threading.get_ident())
+            if found.mine is not None:
+                return self._lead(key, found, deadline)
+            if found.other is None:
+                assert found.entry is not None
+                return value_of(found.entry)
+            refuse_on_loop_thread("ExpiringCache", "AsyncExpiringCache")
+            if not wait_in_thread(found.other.done, deadline):
+                raise late(deadline)
+            outcome = found.other.outcome
+            # Without one it was its caller's own affair: one of those who waited loads now.
+            if outcome is not None:
+                return settled(outcome, deadline)
+
+    def _lead(self, key: Hashable, found: Found[ValueT], deadline: Deadline) -> ValueT:
+        outcome: Returned[ValueT] | BaseException
+        failure: BaseException | None = None
+        flight = found.mine
+        assert flight is not None
+        try:
+            outcome = Returned(self._load(key, self._limited(deadline)))
+        except BaseException as error:  # noqa: BLE001  (raised again below)
+            outcome = error
+        try:
+            failure = self._end(key, flight, outcome, deadline)
+            if failure is None:
+                assert isinstance(outcome, Returned)
+                return settled(outcome, deadline)
+            if deadline.remaining() > 0 and self._instead(found.entry, failure, self._now()):
+                assert found.entry is not None
+                return found.entry.value
+            raise failure
+        finally:
+            # Its traceback holds this frame.
+            del outcome, failure, found
+
+    @staticmethod
+    def memoizing(**options: Any) -> Callable[[Callable[..., ValueT]], Memoized[ValueT]]:
+        """Return a decorator for functions that take `deadline`: their values are kept.
+
+        @ExpiringCache.memoizing(fresh_for=60, max_size=1000)
+        def price(symbol, *, deadline): ...
+
+        The other arguments are the key. The cache is the function's `.cache`; the options are
+        those of the class.
+        """
+
+        def decorate(fn: Callable[..., ValueT]) -> Memoized[ValueT]:
+            def load(key: Any, deadline: Deadline) -> ValueT:
+                args, kwargs = key
+                return fn(*args, **dict(kwargs), deadline=deadline)
+
+            cache: ExpiringCache[ValueT] = ExpiringCache(load, **options)
+
+            def wrapper(*args: Any, deadline: Deadline, **kwargs: Any) -> ValueT:
+                return cache.get(as_key(args, kwargs), as_deadline(deadline))
+
+            made: Any = update_wrapper(wrapper, fn)
+            made.cache = cache
+            return cast("Memoized[ValueT]", made)
+
+        return decorate
