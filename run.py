@@ -209,14 +209,18 @@ def demo(options: argparse.Namespace) -> None:
         module(python, "timebounds demo", *options.rest, env=env)
 
 
+# What has a verb of its own is in no other run.
+ORDINARY = "not soak and not suites"
+
+
 def test(options: argparse.Namespace) -> None:
-    """Run the suite, all but the soak."""
-    suite(options, "not soak")
+    """Run the suite, all but the soak and the interpreter's own."""
+    suite(options, ORDINARY)
 
 
 def fast(options: argparse.Namespace) -> None:
     """Run what takes under a minute."""
-    suite(options, "not soak and not slow and not real")
+    suite(options, ORDINARY + " and not slow and not real")
 
 
 def interop(options: argparse.Namespace) -> None:
@@ -224,12 +228,26 @@ def interop(options: argparse.Namespace) -> None:
     for version, python in chosen(options.python):
         inside = environment("interop", version, python)
         say("comparisons on Python %s" % version)
-        run(inside, "-X", "dev", "-m", "pytest", "tests/interop", *options.rest)
+        data = ROOT / ".cache" / ("interop-" + version)
+        data.parent.mkdir(exist_ok=True)
+        env = {"COVERAGE_FILE": str(data)}
+        # All of the folder but what `run.py cover` measures.
+        mine = "--omit=*/interop/http_client.py,*/interop/_dialing.py"
+        words = "-X dev -m coverage run --source=src/timebounds/interop %s -m pytest tests/interop"
+        run(inside, *(words % mine).split(), *options.rest, env=env)
+        # Of a part of the tests it would say nothing.
+        if not options.rest:
+            module(inside, "coverage report", mine, env=env)
 
 
 def soak(options: argparse.Namespace) -> None:
     """Run the long tests alone."""
     suite(options, "soak", "--hypothesis-profile=soak")
+
+
+def suites(options: argparse.Namespace) -> None:
+    """Run the interpreter's own tests of clients over the drop-in socket."""
+    suite(options, "suites", "tests/real/test_cpython_suites.py", "-q", "-rP")
 
 
 def lint(options: argparse.Namespace) -> None:
@@ -267,7 +285,7 @@ def cover(options: argparse.Namespace) -> None:
         env = {"COVERAGE_FILE": str(data)}
         say("coverage on Python %s" % version)
         words = "coverage run -m pytest -q -m"
-        module(inside, words, "not soak", *options.rest, env=env)
+        module(inside, words, ORDINARY, *options.rest, env=env)
         module(inside, "coverage report", env=env)
 
 
@@ -352,7 +370,7 @@ def check_installed(wheel: Path, sdist: Path, version: str, python: str, rest: l
         say("tests against the wheel on Python %s" % version)
         words = "-X dev -m pytest -q -o pythonpath=tests/support -m"
         env = {"TIMEBOUNDS_INSTALLED": "1"}
-        run(inside, *words.split(), "not soak", *rest, env=env, cwd=tree)
+        run(inside, *words.split(), ORDINARY, *rest, env=env, cwd=tree)
 
 
 def lock(options: argparse.Namespace) -> None:
@@ -384,6 +402,7 @@ VERBS = {
     "fast": fast,
     "interop": interop,
     "soak": soak,
+    "suites": suites,
     "lint": lint,
     "types": types,
     "cover": cover,

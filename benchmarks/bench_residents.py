@@ -1,16 +1,18 @@
-"""What residents cost: a scheduler's jobs as there are more of them, and the hit of a cache."""
+"""What residents cost: a scheduler's jobs, a worker's pieces, a cache's hits."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import math
+import queue
 import sched
 import threading
 import time
 
 from harness import Claims, Rounds, begin, table
 
-from timebounds import Deadline, ExpiringCache, Once
+from timebounds import AsyncWorker, Deadline, ExpiringCache, Once, Overflow, Worker
 from timebounds.policies.agenda import Agenda
 
 
@@ -18,6 +20,7 @@ def main() -> None:
     quick = begin(__doc__)
     claims = Claims()
     bench_agenda(quick, claims)
+    bench_workers(quick, claims)
     bench_hits(quick, claims)
     bench_stampede(claims)
     claims.end()
@@ -111,6 +114,100 @@ def bench_agenda(quick, claims) -> None:
                 limit = 1.5 * math.log(many) / math.log(few)
                 claims.at_most(f"{verb} of one job among {many:,} beside {few:,}", growth, limit)
     table("One job, among so many", ("", f"ns, {few:,}", f"ns, {many:,}"), rows)
+
+
+# ---------------------------------------------------------------- the worker
+
+
+def through_worker(count) -> float:
+    done, handled = threading.Event(), []
+
+    def handle(work):
+        handled.append(work)
+        if len(handled) == count:
+            done.set()
+
+    worker = Worker(handle, capacity=count, overflow=Overflow.REJECT)
+    deadline = Deadline.after(600)
+    began = time.perf_counter()
+    for n in range(count):
+        worker.submit(n, deadline)
+    done.wait()
+    took = time.perf_counter() - began
+    worker.close(Deadline.after(5))
+    return took / count
+
+
+def through_queue(count) -> float:
+    line: queue.Queue[int] = queue.Queue(count)
+    done = threading.Event()
+
+    def consume():
+        for _ in range(count):
+            line.get()
+            line.task_done()
+        done.set()
+
+    thread = threading.Thread(target=consume)
+    thread.start()
+    began = time.perf_counter()
+    for n in range(count):
+        line.put(n, timeout=600)
+    done.wait()
+    took = time.perf_counter() - began
+    thread.join()
+    return took / count
+
+
+async def through_async_worker(count) -> float:
+    done, handled = asyncio.Event(), []
+
+    async def handle(work):
+        handled.append(work)
+        if len(handled) == count:
+            done.set()
+
+    worker = AsyncWorker(handle, capacity=count, overflow=Overflow.REJECT)
+    deadline = Deadline.after(600)
+    began = time.perf_counter()
+    for n in range(count):
+        await worker.submit(n, deadline)
+    await done.wait()
+    took = time.perf_counter() - began
+    await worker.close(Deadline.after(5))
+    return took / count
+
+
+async def through_async_queue(count) -> float:
+    line: asyncio.Queue[int] = asyncio.Queue(count)
+
+    async def consume():
+        for _ in range(count):
+            await line.get()
+            line.task_done()
+
+    task = asyncio.ensure_future(consume())
+    began = time.perf_counter()
+    for n in range(count):
+        await line.put(n)
+    await task
+    return (time.perf_counter() - began) / count
+
+
+def bench_workers(quick, claims) -> None:
+    count = 2_000
+    rounds = Rounds(
+        {
+            "queue.Queue": lambda: through_queue(count),
+            "Worker": lambda: through_worker(count),
+            "asyncio.Queue": lambda: asyncio.run(through_async_queue(count)),
+            "AsyncWorker": lambda: asyncio.run(through_async_worker(count)),
+        },
+        5 if quick else 31,
+    )
+    rounds.table("A piece of work, handed in and done", "ns", "queue.Queue", 1e9)
+    for ours, theirs in (("Worker", "queue.Queue"), ("AsyncWorker", "asyncio.Queue")):
+        claims.at_most(f"{ours} beside {theirs}", rounds.ratio(ours, theirs), 2)
 
 
 # ---------------------------------------------------------------- the cache

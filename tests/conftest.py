@@ -84,7 +84,8 @@ def pytest_unconfigure(config):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item):
-    limit = SOAK_HANGS_AFTER if item.get_closest_marker("soak") else HANGS_AFTER
+    long = item.get_closest_marker("soak") or item.get_closest_marker("suites")
+    limit = SOAK_HANGS_AFTER if long else HANGS_AFTER
     faulthandler.dump_traceback_later(limit, exit=True, file=item.config.stash[_stderr])
     try:
         return (yield)

@@ -35,6 +35,8 @@ from timebounds.errors import (
     IdleTimeout,
     LimitExceeded,
     PeerClosed,
+    QueueClosed,
+    QueueFull,
     StopRequested,
     TimeboundsError,
     TooSlow,
@@ -67,10 +69,12 @@ if TYPE_CHECKING:
     from timebounds.aio.scheduler import AsyncScheduler
     from timebounds.aio.sender import AsyncBudgetedSender
     from timebounds.aio.sending_ports import WriterLike
+    from timebounds.aio.worker import AsyncWorker
     from timebounds.blocking.cache import ExpiringCache
     from timebounds.blocking.connection import Connection, connect
     from timebounds.blocking.deadline_socket import DeadlineSocket, bounded_tls
     from timebounds.blocking.scheduler import Scheduler
+    from timebounds.blocking.worker import Worker
     from timebounds.bounds.errand import Job, Stuck, stuck
     from timebounds.policies.dialing import DialAttempt, DialOutcome, DialReport, dial_report
     from timebounds.policies.jobs import (
@@ -91,12 +95,22 @@ if TYPE_CHECKING:
         Once,
         Repeated,
     )
+    from timebounds.policies.work import (
+        Admission,
+        FailurePolicy,
+        Overflow,
+        Work,
+        WorkerReport,
+        WorkOutcome,
+        WorkRecord,
+    )
 
 __version__ = "0.1.0"
 
 __all__ = [
     "MONOTONIC",
     "WALL",
+    "Admission",
     "After",
     "Alarm",
     "AsyncBudgetedReceiver",
@@ -104,6 +118,7 @@ __all__ = [
     "AsyncConnection",
     "AsyncExpiringCache",
     "AsyncScheduler",
+    "AsyncWorker",
     "Attempt",
     "AttemptRecord",
     "Attempts",
@@ -130,6 +145,7 @@ __all__ = [
     "Every",
     "ExpiringCache",
     "Expiry",
+    "FailurePolicy",
     "Freshness",
     "Granted",
     "IdleTimeout",
@@ -145,9 +161,12 @@ __all__ = [
     "OffloadOutcome",
     "OffloadReport",
     "Once",
+    "Overflow",
     "Overrun",
     "PeerClosed",
     "Poller",
+    "QueueClosed",
+    "QueueFull",
     "RandomSource",
     "ReaderLike",
     "ReceiveOutcome",
@@ -182,6 +201,11 @@ __all__ = [
     "TooSlow",
     "Unfinished",
     "WallClock",
+    "Work",
+    "WorkOutcome",
+    "WorkRecord",
+    "Worker",
+    "WorkerReport",
     "WorkerStuck",
     "WriterLike",
     "aconnect",
@@ -209,12 +233,14 @@ __all__ = [
 
 # What needs asyncio or threads is loaded when it is asked for: the rest does not pay for it.
 _LATER = {
+    "Admission": "policies.work",
     "After": "policies.timetable",
     "AsyncBudgetedReceiver": "aio.receiver",
     "AsyncBudgetedSender": "aio.sender",
     "AsyncConnection": "aio.connection",
     "AsyncExpiringCache": "aio.cache",
     "AsyncScheduler": "aio.scheduler",
+    "AsyncWorker": "aio.worker",
     "CacheReport": "policies.shelf",
     "Connection": "blocking.connection",
     "Daily": "policies.timetable",
@@ -226,6 +252,7 @@ _LATER = {
     "Enforced": "aio.enforcing",
     "Every": "policies.timetable",
     "ExpiringCache": "blocking.cache",
+    "FailurePolicy": "policies.work",
     "Freshness": "policies.shelf",
     "Job": "bounds.errand",
     "JobReport": "policies.jobs",
@@ -235,6 +262,7 @@ _LATER = {
     "OffloadOutcome": "policies.offload_evidence",
     "OffloadReport": "policies.offload_evidence",
     "Once": "policies.timetable",
+    "Overflow": "policies.work",
     "ReaderLike": "aio.ports",
     "Repeated": "policies.timetable",
     "ScheduledJob": "policies.jobs",
@@ -244,6 +272,11 @@ _LATER = {
     "ShieldedOffload": "aio.offload",
     "Stuck": "bounds.errand",
     "Tick": "policies.jobs",
+    "Work": "policies.work",
+    "WorkOutcome": "policies.work",
+    "WorkRecord": "policies.work",
+    "Worker": "blocking.worker",
+    "WorkerReport": "policies.work",
     "WriterLike": "aio.sending_ports",
     "aconnect": "aio.connection",
     "bounded_tls": "blocking.deadline_socket",

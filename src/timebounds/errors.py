@@ -22,6 +22,7 @@ for errno and text: every error here takes its message alone, and the evidence a
 
 from __future__ import annotations
 
+from queue import Full
 from typing import Any
 
 __all__ = [
@@ -32,6 +33,8 @@ __all__ = [
     "IdleTimeout",
     "LimitExceeded",
     "PeerClosed",
+    "QueueClosed",
+    "QueueFull",
     "StopRequested",
     "TimeboundsError",
     "TooSlow",
@@ -106,3 +109,11 @@ class WorkerStuck(TimeboundsError, RuntimeError):
 
 class ClockError(TimeboundsError, RuntimeError):
     """A clock went backwards or returned no number, or two clocks were mixed."""
+
+
+class QueueFull(TimeboundsError, Full):
+    """A worker has as much waiting work as it may have; the work was not accepted."""
+
+
+class QueueClosed(TimeboundsError, RuntimeError):
+    """A worker takes no more work; what was handed in stays with whoever did so."""

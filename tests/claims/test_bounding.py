@@ -194,3 +194,45 @@ def test_errors_that_name_each_other_in_a_circle_or_a_long_line_are_left_alone()
         line = ClientError(n, reason=line)
     with pytest.raises(ClientError), bounding(FakeClock().deadline(1)):
         raise line
+
+
+def test_one_block_serves_tasks_that_run_at_the_same_time():
+    """Each leaves for itself."""
+    clock = FakeClock()
+    block = bounding(clock.deadline(5))
+
+    async def job(before, inside):
+        await clock.asleep(before)
+        with block as bound:
+            await clock.asleep(inside)
+            assert current_deadline() is bound
+        assert current_deadline() is None
+
+    async def main():
+        async with asyncio.TaskGroup() as group:
+            for before, inside in ((0, 2), (1, 2), (1, 0.5)):
+                group.create_task(job(before, inside))
+
+    clock.run(main())
+
+
+def test_generators_may_be_left_in_another_order_and_in_another_context():
+    """A87: and no block outlives its end."""
+    clock = FakeClock()
+
+    def generator():
+        with bounding(clock.deadline(1)):
+            yield
+
+    first = generator()
+    next(first)
+    with bounding(clock.deadline(2)) as inside:
+        first.close()
+        assert current_deadline() is inside
+    assert current_deadline() is None
+    second = generator()
+    contextvars.copy_context().run(next, second)
+    with bounding(clock.deadline(3)) as inside:
+        second.close()
+        assert current_deadline() is inside
+    assert current_deadline() is None

@@ -50,6 +50,14 @@ def install():
     ssl.SSLContext.sslsocket_class = EverywhereTls
 
 
+class Watched(unittest.TextTestResult):
+    """A test that hangs ends the run, and shows where it hung."""
+
+    def startTest(self, test):
+        faulthandler.dump_traceback_later(HANGS_AFTER, exit=True)
+        super().startTest(test)
+
+
 def tests(suite):
     for each in suite:
         if isinstance(each, unittest.TestSuite):
@@ -73,9 +81,8 @@ def main(mode, module, *patterns):
         if not SKIPPED.search(each.id()) and wanted.search(each.id().split(".")[-2])
     ]
     told = io.StringIO()
-    # A module that hangs is ended from outside, and its stderr shows where it was.
-    faulthandler.dump_traceback_later(HANGS_AFTER, exit=True)
-    result = unittest.TextTestRunner(stream=told, verbosity=0).run(unittest.TestSuite(chosen))
+    runner = unittest.TextTestRunner(stream=told, verbosity=0, resultclass=Watched)
+    result = runner.run(unittest.TestSuite(chosen))
     wrong = [(str(test), text) for test, text in result.failures + result.errors]
     sys.stdout.write("\n" + json.dumps([result.testsRun, wrong]) + "\n")
     sys.stdout.flush()

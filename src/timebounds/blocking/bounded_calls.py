@@ -18,17 +18,15 @@ What must not live here: lookup and connecting (connection.py), buffering (deadl
 from __future__ import annotations
 
 import errno
-import os
 import select
 import socket
-import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from timebounds._checks import NS, nanoseconds, readable, refuse_on_loop_thread
-from timebounds.blocking.bounding import current_deadline
-from timebounds.blocking.waiting import Wait
-from timebounds.bounds.deadline import Deadline, as_deadline
+from timebounds._checks import NS, nanoseconds, readable
+from timebounds.blocking.bounding import as_bound, current_deadline, returned
+from timebounds.blocking.waiting import Limit, Wait, fill
+from timebounds.bounds.deadline import Deadline
 from timebounds.errors import DeadlineExceeded, StopRequested, Unfinished
 
 if TYPE_CHECKING:
@@ -36,29 +34,14 @@ if TYPE_CHECKING:
 
     from _typeshed import ReadableBuffer, WriteableBuffer
 
+    from timebounds.blocking.bounding import Bound
+
 __all__: list[str] = []
 
 T = TypeVar("T")
 
-Bound = Deadline | None
 _NO_BOUND = Deadline.never()
 _DONTWAIT = getattr(socket, "MSG_DONTWAIT", 0)
-_IN_PROGRESS = (errno.EINPROGRESS, errno.EALREADY, errno.EWOULDBLOCK)
-
-
-class _Limit:
-    """The least of two limits, as a wait takes it."""
-
-    __slots__ = ("ask", "limit", "since")
-
-    ask: int
-    limit: int | None
-    since: int
-
-    def __init__(self, limit: int, since: int) -> None:
-        self.ask = 0
-        self.limit = limit
-        self.since = since
 
 
 class BoundedCalls(socket.socket):
@@ -68,8 +51,12 @@ class BoundedCalls(socket.socket):
     # Of the last send, where the deadline is ambient.
     _request: Bound = None
     _own: int | None = None
+    # As it was said, in seconds.
+    _said: float | None = None
     # Whether the TLS layer holds a record half sent: nothing else may follow.
     _half: bool = False
+    # Of TLS sockets: connected, and so at their handshake or beyond it.
+    _connected: bool = False
     # With it the system does not wait although the descriptor is blocking.
     _flags: int = getattr(socket, "MSG_DONTWAIT", 0)
 
@@ -84,7 +71,7 @@ class BoundedCalls(socket.socket):
         bound = self._bound
         if isinstance(bound, Deadline):
             return bound
-        return self._ambient() if bound is None else _returned(bound)
+        return self._ambient() if bound is None else returned(bound)
 
     @deadline.setter
     def deadline(self, deadline: Deadline | Callable[[], Bound] | None) -> None:
@@ -106,15 +93,20 @@ class BoundedCalls(socket.socket):
         own = self._own
         if own == 0:
             return fn(*args)
-        if "asyncio.events" in sys.modules:
-            refuse_on_loop_thread("DeadlineSocket", "an asyncio client under enforcing(deadline)")
-        deadline = self.deadline
+        if self._bound is None:
+            deadline = current_deadline()
+            # Mostly that of the request, or none at all.
+            if deadline is not self._request:
+                deadline = self._ambient()
+        else:
+            deadline = self.deadline
         if deadline is None:
             deadline = _NO_BOUND
         began = deadline._now()
         stop = deadline._stop
         if began >= deadline._at or (stop is not None and stop.requested()):
             deadline.check(what)
+        wait: Wait | None = None
         while True:
             try:
                 return fn(*args)
@@ -124,28 +116,24 @@ class BoundedCalls(socket.socket):
                     raise
                 # Of the two directions TLS may ask for either.
                 wanted = blocked if blocked > 0 else events
-            self._wait(what, wanted, deadline, began, own)
+            if wait is None:
+                left = deadline._at - began
+                wait = Wait(Limit(left if own is None else min(left, own), began), deadline)
+            if not wait.ready(self.fileno(), wanted):
+                raise self._ended(what, deadline)
 
     def _blocked(self, error: OSError) -> int:
         """Return the poll events to wait for; -1 for those of the call, 0 for another error."""
         return -1 if isinstance(error, BlockingIOError) else 0
 
-    def _wait(
-        self, what: str, events: int, deadline: Deadline, began: int, own: int | None
-    ) -> None:
-        now = deadline._now()
-        left = deadline._at - now
-        if own is not None:
-            left = min(left, began + own - now)
-        if left > 0 and Wait(_Limit(left, now), deadline).ready(self.fileno(), events):
-            return
+    def _ended(self, what: str, deadline: Deadline) -> Exception:
+        """Return the error for a wait that ended in silence."""
         now = deadline._now()
         if deadline._stop is not None and deadline._stop.requested():
-            raise StopRequested(deadline._stopped(what, now))
+            return StopRequested(deadline._stopped(what, now))
         if now >= deadline._at:
-            raise DeadlineExceeded(deadline._missed(what, now))
-        msg = "timed out"
-        raise TimeoutError(msg)
+            return DeadlineExceeded(deadline._missed(what, now))
+        return TimeoutError("timed out")
 
     def _sends(self) -> None:
         """A send begins: what is read afterwards answers it."""
@@ -161,6 +149,10 @@ class BoundedCalls(socket.socket):
         """Receive at most `bufsize` bytes."""
         if flags & _DONTWAIT:
             return super().recv(bufsize, flags)
+        if self._whole(flags):
+            room = bytearray(bufsize)
+            del room[self.recv_into(room, 0, flags) :]
+            return bytes(room)
         return self._do("recv", select.POLLIN, super().recv, bufsize, flags | self._flags)
 
     def recv_into(self, buffer: WriteableBuffer, nbytes: int | None = 0, flags: int = 0) -> int:
@@ -168,7 +160,14 @@ class BoundedCalls(socket.socket):
         size, into = nbytes or 0, super().recv_into
         if flags & _DONTWAIT:
             return into(buffer, size, flags)
+        if self._whole(flags):
+            return fill(self.recv_into, buffer, size, flags & ~socket.MSG_WAITALL)
         return self._do("recv", select.POLLIN, into, buffer, size, flags | self._flags)
+
+    def _whole(self, flags: int) -> bool:
+        """Say whether a receive is to wait for all, which the system would not do here."""
+        waits = self._own is None and self._flags
+        return bool(waits) and flags & (socket.MSG_WAITALL | socket.MSG_PEEK) == socket.MSG_WAITALL
 
     def recvfrom(self, bufsize: int, flags: int = 0, /) -> tuple[bytes, Any]:
         """Receive at most `bufsize` bytes, and from where."""
@@ -190,7 +189,9 @@ class BoundedCalls(socket.socket):
         self, buffers: Iterable[WriteableBuffer], ancbufsize: int = 0, flags: int = 0, /
     ) -> tuple[int, list[tuple[int, int, bytes]], int, Any]:
         """Receive a message into buffers, and what comes beside it."""
-        return self._flagged("recv", super().recvmsg_into, (buffers, ancbufsize), flags)
+        # It may be tried more than once.
+        rooms = list(buffers)
+        return self._flagged("recv", super().recvmsg_into, (rooms, ancbufsize), flags)
 
     def send(self, data: ReadableBuffer, flags: int = 0, /) -> int:
         """Send some of `data`; return how many bytes."""
@@ -200,7 +201,9 @@ class BoundedCalls(socket.socket):
     def sendall(self, data: ReadableBuffer, flags: int = 0, /) -> None:
         """Send all of `data`; both limits hold for the whole of it."""
         self._sends()
-        self._flagged("send", self._send_rest, ([readable(data, "data")],), flags)
+        # The caller's buffer is free again when this ends, and while its error is looked at.
+        with readable(data, "data") as view:
+            self._flagged("send", self._send_rest, (view, [0]), flags)
 
     def sendmsg(
         self,
@@ -212,7 +215,6 @@ class BoundedCalls(socket.socket):
     ) -> int:
         """Send a message and what goes beside it."""
         self._sends()
-        # It may be tried more than once.
         parts, beside = list(buffers), list(ancdata)
         to = () if address is None else (address,)
         send = super().sendmsg
@@ -246,29 +248,38 @@ class BoundedCalls(socket.socket):
         """Send once without waiting."""
         return super().send(data, flags)
 
-    def _send_rest(self, rest: list[memoryview], flags: int) -> None:
-        """Send until it would block; remember what is left."""
-        while rest[0]:
-            rest[0] = rest[0][self._send_some(rest[0], flags) :]
+    def _send_rest(self, data: memoryview, sent: list[int], flags: int) -> None:
+        """Send until it would block; remember how much went out."""
+        if not sent[0] and data:
+            sent[0] = self._send_some(data, flags)
+        while sent[0] < len(data):
+            with data[sent[0] :] as rest:
+                sent[0] += self._send_some(rest, flags)
 
     def connect(self, address: Any, /) -> None:
-        """Connect within both limits."""
-        connect = super().connect
+        """Connect within both limits; over TLS the handshake has the client's limit once more."""
         with self._switched():
+            full = self._do("connect", select.POLLOUT, self._dial, super().connect, [address])
+        if full is not None:
             try:
-                connect(address)
-            except OSError as error:
-                if error.errno not in _IN_PROGRESS or self._own == 0:
-                    raise
-                self._do("connect", select.POLLOUT, self._connected, [False])
+                raise full
+            finally:
+                del full
 
-    def _connected(self, waited: list[bool]) -> None:
-        if not waited[0]:
-            waited[0] = True
-            raise BlockingIOError
-        failure = self.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        if failure:
-            raise OSError(failure, os.strerror(failure))
+    def _dial(self, connect: Callable[[Any], None], tried: list[Any]) -> OSError | None:
+        """Begin to connect; asked again, the system tells what came of it, with no look-up."""
+        address = tried[0]
+        with suppress(OSError):
+            address = self.getpeername() if len(tried) > 1 else address
+        tried.append(address)
+        try:
+            connect(address)
+        except BlockingIOError as error:
+            if error.errno == errno.EAGAIN:
+                # A local server's queue is full, and nothing tells when it no longer is.
+                return error
+            raise
+        return None
 
     def connect_ex(self, address: Any, /) -> int:
         """Connect within both limits; return an errno instead of raising what the system says."""
@@ -276,18 +287,18 @@ class BoundedCalls(socket.socket):
             return super().connect_ex(address)
         try:
             self.connect(address)
-        except TimeoutError as error:
-            if isinstance(error, DeadlineExceeded):
-                raise
-            return error.errno or errno.EAGAIN
         except OSError as error:
-            if error.errno is None:
+            # As the standard library: of a handshake, or of a look-up, no errno would tell.
+            told = self._connected or isinstance(error, (DeadlineExceeded, socket.gaierror))
+            if isinstance(error, TimeoutError) and not told:
+                return error.errno or errno.EAGAIN
+            if told or error.errno is None:
                 raise
             return error.errno
         return 0
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """Accept a connection; it is an ordinary blocking socket without a deadline."""
+        """Accept a connection: an ordinary blocking socket, whose TLS handshake is not bounded."""
         accept = super().accept
         with self._switched():
             return self._do("accept", select.POLLIN, accept)
@@ -299,15 +310,19 @@ class BoundedCalls(socket.socket):
         try:
             yield
         finally:
-            self._set_mode()
+            if self.fileno() >= 0:
+                self._set_mode()
 
     # What clients set.
 
     def settimeout(self, value: float | None, /) -> None:
         """Limit each call to so many seconds; None for no limit, 0 for no waiting."""
+        if value is not None and value == self._said and self._flags:
+            return  # pools say the same before each request; of TLS the descriptor's mode matters
         if isinstance(value, bool):
             value = int(value)  # as the standard library takes it
         self._own = None if value is None else nanoseconds(value, "value")
+        self._said = value
         self._set_mode()
 
     def _set_mode(self) -> None:
@@ -327,19 +342,9 @@ class BoundedCalls(socket.socket):
     def setblocking(self, flag: bool, /) -> None:  # noqa: FBT001
         """Set the timeout to None or to 0."""
         self._own = None if flag else 0
+        self._said = None
         self._set_mode()
 
     def getblocking(self) -> bool:
         """Say whether calls wait at all."""
         return self._own != 0
-
-
-def as_bound(
-    deadline: Deadline | Callable[[], Bound] | None,
-) -> Deadline | Callable[[], Bound] | None:
-    return deadline if deadline is None or callable(deadline) else as_deadline(deadline)
-
-
-def _returned(bound: Callable[[], Bound]) -> Bound:
-    deadline = bound()
-    return None if deadline is None else as_deadline(deadline)

@@ -12,18 +12,21 @@ Rules (W1 of the contracts, A87 of the cases):
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 from timebounds.bounds.deadline import Deadline, as_deadline
 from timebounds.errors import BoundReached
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from contextvars import Token
+    from collections.abc import Callable, Iterator
 
 __all__ = ["bounding", "current_deadline", "detached"]
 
-_current: ContextVar[Deadline | None] = ContextVar("timebounds deadline", default=None)
+Bound = Deadline | None
+
+# The blocks around, from the inside: what holds, which block says so, and those around it.
+_Blocks = tuple[Bound, "_Setting | None", Any]
+_current: ContextVar[_Blocks] = ContextVar("timebounds deadline", default=(None, None, None))
 
 # Longer chains of errors than any client makes.
 _FAR = 100
@@ -31,24 +34,43 @@ _FAR = 100
 
 def current_deadline() -> Deadline | None:
     """Return the deadline of the `bounding` blocks around this line; None without one."""
-    return _current.get()
+    return _current.get()[0]
+
+
+def as_bound(
+    deadline: Deadline | Callable[[], Bound] | None,
+) -> Deadline | Callable[[], Bound] | None:
+    """Return what a socket is bounded by: a deadline, a function of one, or the blocks around."""
+    return deadline if deadline is None or callable(deadline) else as_deadline(deadline)
+
+
+def returned(bound: Callable[[], Bound]) -> Bound:
+    """Return the deadline that a function gives, or None."""
+    deadline = bound()
+    return None if deadline is None else as_deadline(deadline)
 
 
 class _Setting:
-    """A value of the context variable for the length of a block."""
+    """A value of the context variable for the length of a block, in any number of tasks."""
 
-    __slots__ = ("_tokens", "_value")
+    __slots__ = ()
 
-    _value: Deadline | None
+    def _leave(self) -> None:
+        """Take the block away, wherever it stands.
 
-    def __init__(self) -> None:
-        self._tokens: list[Token[Deadline | None]] = []
-
-    def _set(self, value: Deadline | None) -> None:
-        self._tokens.append(_current.set(value))
-
-    def _reset(self) -> None:
-        _current.reset(self._tokens.pop())
+        Generators may be left in another order than they were entered in, or in another context,
+        which knows nothing of the block.
+        """
+        inner: list[_Blocks] = []
+        blocks = _current.get()
+        while blocks[1] is not None and blocks[1] is not self:
+            inner.append(blocks)
+            blocks = blocks[2]
+        if blocks[1] is self:
+            left: _Blocks = blocks[2]
+            for value, block, _ in reversed(inner):
+                left = (value, block, left)
+            _current.set(left)
 
 
 @final
@@ -71,19 +93,23 @@ class bounding(_Setting):  # noqa: N801  (a context manager reads like a functio
     __slots__ = ("_deadline",)
 
     def __init__(self, deadline: Deadline) -> None:
-        super().__init__()
         self._deadline = as_deadline(deadline)
 
     def __enter__(self) -> Deadline:
         """Begin, and return the deadline that holds inside."""
-        outer = _current.get()
+        blocks = _current.get()
+        outer = blocks[0]
         inside = self._deadline if outer is None else self._deadline.earliest(outer)
-        self._set(inside)
+        _current.set((inside, self, blocks))
         return inside
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """End; raise ours where a client's error hides it."""
-        self._reset()
+        blocks = _current.get()
+        if blocks[1] is self:
+            _current.set(blocks[2])
+        else:
+            self._leave()
         if isinstance(error, Exception) and not isinstance(error, BoundReached):
             for each in _chain(error):
                 if isinstance(each, BoundReached):
@@ -108,11 +134,11 @@ class detached(_Setting):  # noqa: N801
 
     def __enter__(self) -> None:
         """Begin without a deadline."""
-        self._set(None)
+        _current.set((None, self, _current.get()))
 
     def __exit__(self, *exc_info: object) -> None:
         """Go back to the deadline of the block around."""
-        self._reset()
+        self._leave()
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

@@ -74,10 +74,11 @@ class ExpiringCache(Cache[ValueT]):
             ClockError: the deadline is on another clock.
         """
         # Nearly always a plain hit: the same rules, without a call.
+        if type(deadline) is not Deadline:
+            deadline = as_deadline(deadline)
         entry = self._entries.get(key)
         if (
             entry is not None
-            and type(deadline) is Deadline
             and deadline._clock is self.clock
             and deadline._stop is None
             and entry.plain

@@ -2,7 +2,8 @@
 
 Rules (W2 of the contracts):
 - What was taken from the socket is held until it is handed out. A call that ends early, by whatever
-  error, hands out nothing and keeps everything.
+  error of the socket, hands out nothing and keeps everything. (What a signal handler raises may
+  come between the kernel and us: for that there is `BudgetedReceiver`.)
 - The standard library's own reader drops what it had, and refuses to be read again.
 
 What must not live here: deadlines; they are the socket's.
@@ -10,16 +11,21 @@ What must not live here: deadlines; they are the socket's.
 
 from __future__ import annotations
 
+import codecs
 import io
+import re
 import socket
 from typing import TYPE_CHECKING, Any, final
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from _typeshed import ReadableBuffer, WriteableBuffer
 
 __all__: list[str] = []
 
 _CHUNK = 65_536
+_FEW = 1_024
 
 
 @final
@@ -49,9 +55,6 @@ class DeadlineFile(io.BufferedIOBase):
         self._writer = writer
         self._held = bytearray()
         self._start = 0
-        self._ended = False
-        # For a text layer above, which drops half a line: it is given whole ones.
-        self._lines_only = False
 
     def __repr__(self) -> str:
         return f"<DeadlineFile name={self.name!r}>"
@@ -113,7 +116,7 @@ class DeadlineFile(io.BufferedIOBase):
     # Reading.
 
     def _check(self) -> None:
-        if self.closed:
+        if self.raw.closed:
             msg = "I/O operation on closed file."
             raise ValueError(msg)
 
@@ -122,8 +125,11 @@ class DeadlineFile(io.BufferedIOBase):
         room = bytearray(max(size, self._size))
         got = self.raw.readinto(room)
         if got:
-            with memoryview(room) as view, view[:got] as arrived:
-                self._held += arrived
+            del room[got:]
+            if self._held:
+                self._held += room
+            else:
+                self._held = room
         return None if got is None else got > 0
 
     def _there(self) -> int:
@@ -131,9 +137,15 @@ class DeadlineFile(io.BufferedIOBase):
 
     def _take(self, size: int) -> bytes:
         """Hand out the first `size` bytes that are held, or all."""
-        start, end = self._start, min(self._start + size, len(self._held))
-        with memoryview(self._held) as view:
-            data = bytes(view[start:end])
+        start, end = self._start, len(self._held)
+        if size >= 0:
+            end = min(start + size, end)
+        if end - start < _FEW:
+            # A copy of a copy then costs less than a view.
+            data = bytes(self._held[start:end])
+        else:
+            with memoryview(self._held) as view:
+                data = bytes(view[start:end])
         if end == len(self._held):
             self._held.clear()
             end = 0
@@ -147,36 +159,27 @@ class DeadlineFile(io.BufferedIOBase):
     def read(self, size: int | None = -1, /) -> bytes:
         """Return `size` bytes, less at the end of the stream; all of it without a size."""
         self._check()
-        if size is None or size < 0:
-            while (more := self._fill(_CHUNK)) is True:
-                pass
-            size = self._there()
-        else:
-            more = True
-            while self._there() < size and more is True:
-                more = self._fill(min(size - self._there(), _CHUNK))
+        size = -1 if size is None else size
+        more = self._gather(size)
         # As the standard library's: None where it does not wait and has nothing.
         nothing: Any = None
         return nothing if more is None and not self._there() else self._take(size)
+
+    def _gather(self, size: int) -> bool | None:
+        """Receive until `size` bytes are there, or all; otherwise as `_fill`."""
+        more: bool | None = True
+        while more and (size < 0 or self._there() < size):
+            more = self._fill(_CHUNK if size < 0 else min(size - self._there(), _CHUNK))
+        return more
 
     def read1(self, size: int = -1, /) -> bytes:
         """Return what is there, at most `size` bytes, after at most one receive."""
         self._check()
         if size == 0:
             return b""
-        if self._lines_only:
-            self._await_line()
-        elif not self._there():
+        if not self._there():
             self._fill(min(size, _CHUNK))
-        return self._take(self._there() if size < 0 else size)
-
-    def _await_line(self) -> None:
-        """Receive until the end of a line is there, or the stream's."""
-        searched = self._start
-        while self._held.find(b"\n", searched) < 0:
-            searched = len(self._held)
-            if not self._fill(0):
-                return
+        return self._take(size)
 
     def peek(self, size: int = 0, /) -> bytes:  # noqa: ARG002
         """Return what is there after at most one receive, and keep it."""
@@ -197,6 +200,9 @@ class DeadlineFile(io.BufferedIOBase):
 
     def _into(self, buffer: WriteableBuffer, read: Any) -> Any:
         with memoryview(buffer) as view, view.cast("B") as room:
+            if room.readonly:
+                msg = "a buffer that is read into must be writable, such as bytearray(1024)"
+                raise TypeError(msg)
             data = read(len(room))
             if data is None:
                 return None
@@ -207,7 +213,13 @@ class DeadlineFile(io.BufferedIOBase):
         """Return a line with its end; at most `size` bytes, less at the end of the stream."""
         self._check()
         most = -1 if size is None else size
-        searched = self._start
+        held, start = self._held, self._start
+        end = held.find(b"\n", start) + 1
+        if 0 < end < len(held) and end <= _CHUNK and (most < 0 or end - start <= most):
+            # As most of them are: whole, and not the last that is held.
+            self._start = end
+            return bytes(held[start:end])
+        searched = start
         while True:
             end = self._held.find(b"\n", searched)
             if end >= 0:
@@ -218,96 +230,110 @@ class DeadlineFile(io.BufferedIOBase):
             # What was searched is not searched again.
             searched = len(self._held)
             if not self._fill(0):
-                return self._take(self._there())
+                return self._take(-1)
+
+    def readlines(self, hint: int | None = -1, /) -> list[bytes]:
+        """Return all lines, or those that begin in the first `hint` bytes."""
+        lines: list[bytes] = []
+        try:
+            _collect(lines, self.readline, hint)
+        except BaseException:
+            self._held[: self._start] = b"".join(lines)
+            self._start = 0
+            raise
+        return lines
+
+
+def _collect(lines: list[Any], readline: Callable[[], Any], hint: int | None) -> None:
+    """Read lines until the end of the stream, or until there are more than `hint` bytes."""
+    size = 0
+    while line := readline():
+        lines.append(line)
+        size += len(line)
+        if hint is not None and 0 < hint < size:
+            return
 
 
 @final
 class TextFile(io.TextIOWrapper):
-    """Text over a `DeadlineFile`: the standard library's, which is given whole lines."""
+    """Text over a `DeadlineFile`. Writes as the standard library's, whose reading drops half lines.
 
-    _lines: DeadlineFile | None = None
-    _text = ""
+    Bytes are decoded before they are taken, so that those that are no text stay where they are.
+    """
 
-    def over(self, buffered: DeadlineFile) -> TextFile:
-        """Read lines of `buffered` as wholes."""
-        self._lines = buffered
-        return self
+    def __init__(
+        self, file: DeadlineFile, encoding: str, errors: str | None, newline: str | None
+    ) -> None:
+        super().__init__(file, encoding, errors, newline)
+        self._file = file
+        decoder = codecs.getincrementaldecoder(self.encoding)(self.errors or "strict")
+        self._decoder: Any = decoder
+        if not newline:
+            self._decoder = io.IncrementalNewlineDecoder(decoder, translate=newline is None)
+        # Universal newlines that are not translated may end with any of three.
+        self._end = re.compile("\r\n|\r|\n" if newline == "" else re.escape(newline or "\n"))
+        self._text = ""
+
+    @property
+    def newlines(self) -> Any:  # type: ignore[override] # pyright: ignore[reportIncompatibleVariableOverride]
+        """The ends of lines that were met, where they are translated."""
+        return getattr(self._decoder, "newlines", None)
+
+    def _more(self) -> tuple[str, bool]:
+        """Receive at most once, and decode; say whether there may be more."""
+        data = self._file.peek()
+        text: str = self._decoder.decode(data, final=not data)
+        self._file.read1(len(data))
+        return text, bool(data)
 
     def readline(self, size: int = -1, /) -> str:  # type: ignore[override]
-        """Return a line; one that a limit has interrupted is read again from its beginning."""
-        assert self._lines is not None
-        if self._text or size >= 0:
-            return self._split(size)
-        self._lines._lines_only = True
+        """Return a line with its end; at most `size` characters."""
+        piece, self._text = self._text, ""
+        pieces: list[str] = []
+        length, more = 0, True
         try:
-            return super().readline()
+            while (end := self._end.search(piece)) is None and more:
+                if 0 <= size <= length + len(piece):
+                    break
+                # An end may have two characters.
+                cut = len(piece) - piece.endswith("\r")
+                pieces.append(piece[:cut])
+                length, piece = length + cut, piece[cut:]
+                arrived, more = self._more()
+                piece += arrived
+            cut = len(piece) if end is None else end.end()
+            if 0 <= size < length + cut:
+                cut = size - length
+            line = "".join([*pieces, piece[:cut]])
+            pieces.clear()
+            piece = piece[cut:]
         finally:
-            self._lines._lines_only = False
-
-    def _split(self, size: int) -> str:
-        """Return at most `size` characters of a line, and hold the rest."""
-        if "\n" not in self._text:
-            held, self._text = self._text, ""
-            try:
-                held += self.readline()
-            finally:
-                self._text = held
-        end = self._text.find("\n") + 1 or len(self._text)
-        if 0 <= size < end:
-            end = size
-        line, self._text = self._text[:end], self._text[end:]
+            self._text = "".join([*pieces, piece])
         return line
 
     def read(self, size: int | None = -1, /) -> str:
         """Return `size` characters, less at the end of the stream; all of it without a size."""
-        if size is None or size < 0:
-            text = super().read()
-            held, self._text = self._text, ""
-            return held + text
-        # By one: more of them at once would be dropped when a limit strikes between.
-        while len(self._text) < size and (each := super().read(1)):
-            self._text += each
-        text, self._text = self._text[:size], self._text[size:]
+        size = -1 if size is None else size
+        more = True
+        while more and (size < 0 or len(self._text) < size):
+            # No character has less than a byte.
+            self._file._gather(size if size < 0 else size - len(self._text))
+            arrived, more = self._more()
+            self._text += arrived
+        length = len(self._text) if size < 0 else size
+        text, self._text = self._text[:length], self._text[length:]
         return text
 
+    def readlines(self, hint: int | None = -1, /) -> list[str]:  # type: ignore[override]
+        """Return all lines, or those that begin in the first `hint` characters."""
+        lines: list[str] = []
+        try:
+            _collect(lines, self.readline, hint)
+        except BaseException:
+            self._text = "".join(lines) + self._text
+            raise
+        return lines
 
-def make(
-    sock: socket.socket,
-    mode: str,
-    buffering: int | None,
-    *,
-    encoding: str | None,
-    errors: str | None,
-    newline: str | None,
-) -> Any:
-    """Return the file that `socket.makefile` would, over one that loses nothing."""
-    if not set(mode) <= {"r", "w", "b"}:
-        msg = f"invalid mode {mode!r} (only r, w, b allowed)"
-        raise ValueError(msg)
-    writing = "w" in mode
-    reading = "r" in mode or not writing
-    binary = "b" in mode
-    size = io.DEFAULT_BUFFER_SIZE if buffering is None or buffering < 0 else buffering
-    if size == 0 and not binary:
-        msg = "unbuffered streams must be binary"
-        raise ValueError(msg)
-    kind: Any = "r" * reading + "w" * writing
-    raw = RawFile(sock, kind)
-    # As the standard library counts them: the connection ends with its last user.
-    sock._io_refs += 1  # type: ignore[attr-defined]
-    if size == 0:
-        return raw
-    writer = io.BufferedWriter(raw, size) if writing else None
-    if not reading:
-        buffered: Any = writer
-    else:
-        buffered = DeadlineFile(raw, kind + "b", size, writer)
-    if binary:
-        return buffered
-    encoding = io.text_encoding(encoding)
-    if not reading:
-        text: Any = io.TextIOWrapper(buffered, encoding, errors, newline)
-    else:
-        text = TextFile(buffered, encoding, errors, newline).over(buffered)
-    text.mode = mode
-    return text
+    def detach(self) -> Any:
+        """Refuse: what is held would be lost."""
+        return self._file.detach()

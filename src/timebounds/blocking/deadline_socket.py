@@ -10,15 +10,18 @@ What must not live here: certificates, and which context is right.
 
 from __future__ import annotations
 
+import io
 import os
 import select
 import socket
 import ssl
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+import threading
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 from timebounds._checks import shown
-from timebounds.blocking.bounded_calls import BoundedCalls, as_bound
-from timebounds.blocking.deadline_file import make
+from timebounds.blocking.bounded_calls import BoundedCalls
+from timebounds.blocking.bounding import as_bound
+from timebounds.blocking.deadline_file import DeadlineFile, RawFile, TextFile
 from timebounds.blocking.sending_port import RECORD
 from timebounds.blocking.socket_port import stream, tls_of
 
@@ -27,14 +30,13 @@ if TYPE_CHECKING:
 
     from _typeshed import ReadableBuffer
 
-    from timebounds.blocking.bounded_calls import Bound
+    from timebounds.blocking.bounding import Bound
     from timebounds.bounds.deadline import Deadline
 
 __all__ = ["DeadlineSocket", "bounded_tls"]
 
+T = TypeVar("T")
 ContextT = TypeVar("ContextT", bound=ssl.SSLContext)
-
-_BLOCK = 65_536
 
 
 class DeadlineSocket(BoundedCalls):
@@ -44,8 +46,8 @@ class DeadlineSocket(BoundedCalls):
 
     It takes over `sock`, which is closed to its old user; a TLS socket is changed in place. With
     `deadline=None` the `bounding` blocks around each call hold, so pooled connections obey the
-    deadline of each request. `settimeout` limits one call, as ever. For a thread without a running
-    event loop.
+    deadline of each request. `settimeout` limits one call, as ever. For threads; on one that runs
+    an event loop it blocks that, as its client would have done anyway.
 
     Args:
         sock: a connected stream socket, plain or TLS.
@@ -78,8 +80,6 @@ class DeadlineSocket(BoundedCalls):
         sock: socket.socket,
         deadline: Deadline | Callable[[], Bound] | None = None,
     ) -> None:
-        if sock is self:
-            return  # a TLS socket, adopted already
         own = sock.gettimeout()
         super().__init__(sock.family, sock.type, sock.proto, fileno=sock.detach())
         self._begin(deadline, own)
@@ -97,24 +97,12 @@ class DeadlineSocket(BoundedCalls):
 
         It can be read again afterwards, and goes on where it was. As `socket.makefile`.
         """
-        return make(self, mode, buffering, encoding=encoding, errors=errors, newline=newline)
+        return _file(self, mode, buffering, encoding=encoding, errors=errors, newline=newline)
 
     def sendfile(self, file: Any, offset: int = 0, count: int | None = None) -> int:
-        """Send a file, to its end or `count` bytes; return how many."""
-        if count is not None and (type(count) is not int or count <= 0):
-            msg = f"count must be a positive int, or None for all, not {count!r}"
-            raise ValueError(msg)
-        if self._own == 0:
-            msg = "non-blocking sockets are not supported"
-            raise ValueError(msg)
-        if offset:
-            file.seek(offset)
-        sent = 0
-        while data := file.read(_BLOCK if count is None else min(_BLOCK, count - sent)):
-            self.sendall(data)
-            sent += len(data)
-        if hasattr(file, "seek"):
-            file.seek(offset + sent)
+        """Send a file, to its end or `count` bytes; return how many. Always by `send`."""
+        over: Any = self
+        sent: int = over._sendfile_use_send(file, offset, count)
         return sent
 
     def dup(self) -> DeadlineSocket:
@@ -138,16 +126,68 @@ class DeadlineSocket(BoundedCalls):
         return wrap(self, context, server_hostname=server_hostname, server_side=server_side)
 
 
+def _file(
+    sock: socket.socket,
+    mode: str,
+    buffering: int | None,
+    *,
+    encoding: str | None,
+    errors: str | None,
+    newline: str | None,
+) -> Any:
+    """Return the file that `socket.makefile` would, over one that loses nothing."""
+    if not set(mode) <= {"r", "w", "b"}:
+        msg = f"invalid mode {mode!r} (only r, w, b allowed)"
+        raise ValueError(msg)
+    writing = "w" in mode
+    reading = "r" in mode or not writing
+    binary = "b" in mode
+    size = io.DEFAULT_BUFFER_SIZE if buffering is None or buffering < 0 else buffering
+    if size == 0 and not binary:
+        msg = "unbuffered streams must be binary"
+        raise ValueError(msg)
+    kind: Any = "r" * reading + "w" * writing
+    raw = RawFile(sock, kind)
+    # As the standard library counts them: the connection ends with its last user.
+    sock._io_refs += 1  # type: ignore[attr-defined]
+    if size == 0:
+        return raw
+    writer = io.BufferedWriter(raw, size) if writing else None
+    if not reading:
+        buffered: Any = writer
+    else:
+        buffered = DeadlineFile(raw, kind + "b", size, writer)
+    if binary:
+        return buffered
+    encoding = io.text_encoding(encoding)
+    if not reading:
+        text: Any = io.TextIOWrapper(buffered, encoding, errors, newline)
+    else:
+        text = TextFile(buffered, encoding, errors, newline)
+    text.mode = mode
+    return text
+
+
 # The stubs narrow what TLS sockets take: only the names of arguments and datagrams differ.
 class DeadlineTlsSocket(DeadlineSocket, ssl.SSLSocket):  # type: ignore[misc] # pyright: ignore[reportIncompatibleMethodOverride]
     """A `DeadlineSocket` over TLS. Made by `DeadlineSocket`, `wrap_tls` or `bounded_tls`."""
 
     # It has none: its descriptor is non-blocking.
     _flags: int = 0
+    _sslobj: Any
+    # A session that is read and written by two threads at once tells one the other's state.
+    _lock: threading.RLock
+
+    def _alone(self, fn: Callable[..., T], *args: Any) -> T:
+        """Call what does not wait, and is no concern of another thread until it is over."""
+        with self._lock:
+            return fn(*args)
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Make the bare object: ssl does the rest."""
-        return ssl.SSLSocket.__new__(cls, *args, **kwargs)
+        made = ssl.SSLSocket.__new__(cls, *args, **kwargs)
+        made._lock = threading.RLock()
+        return made
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         # Called by `DeadlineSocket(tls_sock)`, which has done all there is to do, or by mistake.
@@ -162,17 +202,59 @@ class DeadlineTlsSocket(DeadlineSocket, ssl.SSLSocket):  # type: ignore[misc] # 
         return super()._blocked(error)
 
     def _send_some(self, data: ReadableBuffer, flags: int) -> int:
-        if self._own == 0:
+        if self._own == 0 or self._sslobj is None:
             # Who does not wait has to send the same again by himself.
-            return super()._send_some(data, flags)
-        with memoryview(data) as view, view.cast("B")[:RECORD] as record:
-            try:
-                sent = super()._send_some(record, flags)
-            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-                self._half = True
-                raise
+            sent = self._alone(super()._send_some, data, flags)
+            self._half = False
+            return sent
+        # Said first: what a signal handler raises may come at any point.
+        before, self._half = self._half, True
+        try:
+            with memoryview(data) as view, view.cast("B")[:RECORD] as record:
+                sent = self._alone(super()._send_some, record, flags)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except (OSError, TypeError, ValueError) as error:
+            # A connection that is lost says so again; arguments were wrong before any was sent.
+            self._half = before and not isinstance(error, OSError)
+            raise
         self._half = False
         return sent
+
+    # By these names TLS sockets take their arguments; what means nothing over TLS, they refuse.
+
+    def recv(self, buflen: int = 1024, flags: int = 0) -> bytes:
+        """Receive at most `buflen` bytes."""
+        return super().recv(buflen, flags)
+
+    def recvfrom(self, buflen: int = 1024, flags: int = 0) -> tuple[bytes, Any]:
+        """Receive a datagram, before there is TLS."""
+        return super().recvfrom(buflen, flags)
+
+    def send(self, data: ReadableBuffer, flags: int = 0) -> int:
+        """Send some of `data`, at most one record; return how many bytes."""
+        return super().send(data, flags)
+
+    def sendall(self, data: ReadableBuffer, flags: int = 0) -> None:
+        """Send all of `data`; both limits hold for the whole of it."""
+        super().sendall(data, flags)
+
+    def sendto(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, data: ReadableBuffer, flags_or_addr: Any, addr: Any = None
+    ) -> int:
+        """Send a datagram, before there is TLS."""
+        return super().sendto(data, flags_or_addr, *(() if addr is None else (addr,)))
+
+    def dup(self) -> NoReturn:
+        """Refuse: a session has one socket."""
+        msg = f"Can't dup() {type(self).__name__} instances"
+        raise NotImplementedError(msg)
+
+    def detach(self) -> int:
+        """Give the descriptor away, in the mode that the timeout stands for."""
+        if self._own is None and self.fileno() >= 0:
+            ssl.SSLSocket.settimeout(self, None)
+        return super().detach()
 
     def do_handshake(self, block: bool = False) -> None:  # noqa: FBT001, FBT002
         """Shake hands within both limits."""
@@ -180,22 +262,26 @@ class DeadlineTlsSocket(DeadlineSocket, ssl.SSLSocket):  # type: ignore[misc] # 
         if block and own == 0:
             self._own = None
         try:
-            self._do("TLS handshake", select.POLLIN, super().do_handshake)
+            self._do("TLS handshake", select.POLLIN, self._alone, super().do_handshake)
         finally:
             self._own = own
 
     def read(self, len: int = 1024, buffer: Any = None) -> Any:  # noqa: A002
         """Receive at most `len` bytes."""
         read: Any = super().read  # pyright: ignore[reportDeprecated]
-        return self._do("recv", select.POLLIN, read, len, buffer)
+        return self._do("recv", select.POLLIN, self._alone, read, len, buffer)
 
     def write(self, data: ReadableBuffer) -> int:
-        """Send some of `data`; return how many bytes."""
+        """Send some of `data`, at most one record; return how many bytes."""
+        if self._sslobj is None:
+            # Here `send` would go on in plain text.
+            msg = "write on a TLS socket that is closed, unwrapped or not connected"
+            raise ValueError(msg)
         return self.send(data)
 
     def unwrap(self) -> Any:
         """End TLS within both limits, and return what is below it: this socket, plain."""
-        return self._do("TLS shutdown", select.POLLIN, super().unwrap)
+        return self._do("TLS shutdown", select.POLLIN, self._alone, super().unwrap)
 
 
 def adopt(
@@ -209,6 +295,8 @@ def adopt(
             msg = f"sock must be an ssl.SSLSocket and no subclass: {name} has calls of its own"
             raise TypeError(msg)
         # Its session can not move to another object; nothing is added to the layout.
+        bare: Any = sock
+        bare._lock = threading.RLock()
         sock.__class__ = DeadlineTlsSocket
     assert isinstance(sock, DeadlineTlsSocket)
     sock._begin(deadline, own)

@@ -14,9 +14,14 @@ from typing import TYPE_CHECKING, Protocol, final
 from timebounds._checks import NS
 from timebounds.bounds.alarm import not_backwards
 from timebounds.bounds.waking import Waking
+from timebounds.errors import BoundReached
 from timebounds.policies.plan import Reply
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from _typeshed import WriteableBuffer
+
     from timebounds.bounds.clock import Poller
     from timebounds.bounds.deadline import Deadline
     from timebounds.policies.inbox import Target
@@ -60,6 +65,22 @@ class SocketPort(Protocol):
 
     def give_back(self) -> None:
         """Leave the socket as it was lent, whatever happened."""
+
+
+@final
+class Limit:
+    """What a `Wait` needs of a command, where there is no plan."""
+
+    __slots__ = ("ask", "limit", "since")
+
+    ask: int
+    limit: int | None
+    since: int
+
+    def __init__(self, limit: int, since: int) -> None:
+        self.ask = 0
+        self.limit = limit
+        self.since = since
 
 
 @final
@@ -115,3 +136,22 @@ class Wait:
                 return False
             left = self.left()
         return False
+
+
+def fill(
+    recv_into: Callable[[memoryview, int, int], int], buffer: WriteableBuffer, size: int, flags: int
+) -> int:
+    """Fill `buffer`; as the system does it, return what came before the end or a limit."""
+    got, more = 0, 1
+    with memoryview(buffer) as items, items.cast("B") as room:
+        size = size or len(room)
+        while more and got < size:
+            with room[got:size] as rest:
+                try:
+                    more = recv_into(rest, 0, flags)
+                except BoundReached:
+                    if not got:
+                        raise
+                    more = 0
+            got += more
+    return got

@@ -1,0 +1,137 @@
+"""`AsyncWorker`: as `Worker`, in tasks of the loop that it is used in."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, TypeVar, final
+
+from timebounds._checks import count, nanoseconds
+from timebounds.bounds.stop import StopSignal
+from timebounds.bounds.waking import wait_in_task
+from timebounds.errors import StopRequested
+from timebounds.policies.desk import Desk
+from timebounds.policies.work import Admission
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Hashable
+    from contextlib import AbstractContextManager
+
+    from timebounds._checks import Seconds
+    from timebounds.bounds.deadline import Deadline
+    from timebounds.bounds.expiry import Expiry
+    from timebounds.policies.work import Overflow, Work, WorkerReport
+
+__all__ = ["AsyncWorker"]
+
+PayloadT = TypeVar("PayloadT")
+
+
+@final
+class AsyncWorker(Desk[PayloadT]):
+    """Handles pieces of work in tasks of its own, first in, first out. For the tasks of a loop.
+
+    As `Worker`; `handle` is `async`, and `tasks` says how many pieces are handled at the same
+    time. What is still under way when its grace is over is cancelled.
+    """
+
+    def __init__(
+        self,
+        handle: Callable[[Work[PayloadT]], Awaitable[object]],
+        *,
+        capacity: int,
+        overflow: Overflow,
+        tasks: int = 1,
+        **options: Any,
+    ) -> None:
+        super().__init__(handle, capacity=capacity, overflow=overflow, **options)
+        self._most = count(tasks, "tasks", minimum=1)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def _new_lock(self) -> AbstractContextManager[Any]:
+        # Between two awaits there is nobody else.
+        return nullcontext()
+
+    async def submit(
+        self,
+        payload: PayloadT,
+        deadline: Deadline,
+        *,
+        key: Hashable | None = None,
+        expires: Expiry | None = None,
+        wait: Seconds | None = None,
+    ) -> Admission:
+        """Hand in work, to be done by `deadline`. As `Worker.submit`.
+
+        A cancel while it waits for room takes it back.
+        """
+        work = self._prepare(payload, deadline, key, expires)
+        room = self._room(deadline, wait)
+        admission = self._offer(work)
+        try:
+            if admission is None:
+                assert work._waker is not None
+                await wait_in_task(work._waker, room)
+                admission = self._waited(work, room)
+        except BaseException:
+            self._withdraw(work)
+            raise
+        if admission is Admission.ACCEPTED and self._recruit():
+            task = asyncio.ensure_future(self._work())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        if self._box.ownerless:
+            self._deliver()
+        return admission
+
+    async def close(self, deadline: Deadline, *, reserve: Seconds = 0.0) -> WorkerReport:
+        """Accept nothing more, let what waits be done, and report. Back by `deadline`.
+
+        As `Worker.close`. A cancel goes on; what is under way then is left to the next call.
+        """
+        self._own(deadline)
+        nanoseconds(reserve, "reserve")
+        self._close()
+        if not self._box.final:
+            await self._await_quiet(deadline.reserving(reserve))
+            self._end_draining()
+            await self._await_quiet(deadline)
+        report = self._give_up()
+        for each in self._tasks:
+            each.cancel()
+        # It reaches them in the loop's next turn.
+        await asyncio.sleep(0)
+        return report
+
+    async def _await_quiet(self, deadline: Deadline) -> None:
+        going_on = True
+        while going_on:
+            # Before the look: what ends after it wakes the wait.
+            ended = StopSignal()
+            self._closers[ended] = None
+            try:
+                going_on = not self._quiet() and await wait_in_task(ended, deadline)
+            except StopRequested:
+                going_on = False
+            finally:
+                del self._closers[ended]
+
+    async def _work(self) -> None:
+        while (work := self._take()) is not None:
+            try:
+                await self._handle(work)
+            except BaseException as error:
+                self._done(work, error)
+                if isinstance(error, Exception):
+                    continue
+                task = asyncio.current_task()
+                assert task is not None
+                # One that nobody has asked for is a failure like any other.
+                if isinstance(error, asyncio.CancelledError) and not task.cancelling():
+                    continue
+                self._dismiss()
+                raise
+            else:
+                self._done(work, None)
+            finally:
+                del work

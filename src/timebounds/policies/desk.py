@@ -1,0 +1,233 @@
+"""What both colours of a worker share: admission, beginning, ending, and the dead-letter sink.
+
+What must not live here: waiting, calling handlers, making locks.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from timebounds._checks import NS, member, nanoseconds, shown
+from timebounds.bounds.clock import MONOTONIC, SteadyClock, reader
+from timebounds.bounds.deadline import as_deadline
+from timebounds.bounds.expiry import Expiry
+from timebounds.bounds.stop import StopSignal
+from timebounds.bounds.waking import unhandled
+from timebounds.errors import ClockError, DeadlineExceeded, QueueClosed
+from timebounds.policies.mailbox import Mailbox
+from timebounds.policies.work import Admission, FailurePolicy, Overflow, Work, WorkOutcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+    from contextlib import AbstractContextManager
+
+    from timebounds._checks import Seconds
+    from timebounds.bounds.deadline import Deadline
+    from timebounds.policies.work import WorkerReport, WorkRecord
+
+__all__: list[str] = []
+
+PayloadT = TypeVar("PayloadT")
+
+
+class Desk(Generic[PayloadT]):
+    """Base of both workers."""
+
+    def __init__(
+        self,
+        handle: Any,
+        *,
+        capacity: int,
+        overflow: Overflow,
+        limit: Seconds | None = None,
+        duplicate_window: Seconds | None = None,
+        check: Callable[[PayloadT], object] | None = None,
+        failures: FailurePolicy = FailurePolicy.CONTINUE,
+        dead_letter: Callable[[Work[PayloadT]], object] | None = None,
+        history: int = 100,
+        clock: SteadyClock = MONOTONIC,
+    ) -> None:
+        for value, name in ((handle, "handle"), (check, "check"), (dead_letter, "dead_letter")):
+            if not callable(value) and (value is not None or name == "handle"):
+                msg = f"{name} must be a function, not {shown(value)}"
+                raise TypeError(msg)
+        self._handle = handle
+        self._check = check
+        self._dead_letter = dead_letter
+        self._failures = member(failures, "failures", FailurePolicy)
+        self._limit_ns = None if limit is None else nanoseconds(limit, "limit", positive=True)
+        self._box = Mailbox(capacity, overflow, duplicate_window, history)
+        self._now = reader(clock)
+        self.clock = clock
+        """The steady clock by which it waits, and on which deadlines must be."""
+        self.stop: StopSignal = StopSignal()
+        """Requested when its grace begins to end: each handler's `work.deadline` carries it."""
+        # Threads or tasks that handle work, or are on their way to it.
+        self._hands = 0
+        self._most = 1
+        # Of those who wait for the end of something.
+        self._closers: dict[StopSignal, None] = {}
+        self._lock = self._new_lock()
+
+    @abstractmethod
+    def _new_lock(self) -> AbstractContextManager[Any]:
+        """Return what keeps others out for a few lines."""
+
+    @property
+    def report(self) -> WorkerReport:
+        """What became of all accepted work, so far or for good."""
+        with self._lock:
+            return self._box.report()
+
+    @property
+    def history(self) -> tuple[WorkRecord, ...]:
+        """How the last pieces of work ended, the oldest first."""
+        with self._lock:
+            return tuple(self._box.history)
+
+    def __repr__(self) -> str:
+        state = "closed" if self._box.closed else "open"
+        return f"<{type(self).__name__} {state}, {self.report}>"
+
+    # For both colours.
+
+    def _own(self, deadline: Deadline) -> Deadline:
+        deadline = as_deadline(deadline)
+        if deadline.clock is not self.clock:
+            msg = f"the worker is on {self.clock!r}, the deadline on {deadline.clock!r}: use one"
+            raise ClockError(msg)
+        return deadline
+
+    def _prepare(
+        self,
+        payload: PayloadT,
+        deadline: Deadline,
+        key: Hashable | None,
+        expires: Expiry | None,
+    ) -> Work[PayloadT]:
+        """Check what is submitted, closed first."""
+        self._own(deadline)
+        if expires is not None and not isinstance(expires, Expiry):
+            msg = f"expires must be an Expiry such as Expiry.after(60), not {shown(expires)}"
+            raise TypeError(msg)
+        if self._box.closed:
+            msg = "the worker is closed and takes no more work"
+            raise QueueClosed(msg)
+        if self._check is not None:
+            self._check(payload)
+        deadline.check("submit")
+        return Work(payload, deadline, key, expires)
+
+    def _room(self, deadline: Deadline, wait: Seconds | None) -> Deadline:
+        """Return the deadline by which there must be room."""
+        if wait is None:
+            return deadline
+        return deadline.within(nanoseconds(wait, "wait") / NS)
+
+    def _offer(self, work: Work[PayloadT]) -> Admission | None:
+        with self._lock:
+            return self._box.admit(work, self._now())
+
+    def _waited(self, work: Work[PayloadT], wait: Deadline) -> Admission:
+        """Return what became of work that waited for room, or raise."""
+        with self._lock:
+            if work._accepted_at is not None:
+                return Admission.ACCEPTED
+            refused = self._box.withdraw(work, self._now())
+            closed = self._box.closed
+        if closed:
+            msg = "the worker was closed while this waited for room"
+            raise QueueClosed(msg)
+        if refused:
+            raise DeadlineExceeded(wait._missed("submit", self._now()) + ", there was no room")
+        work.deadline.check("submit")
+        return Admission.DUPLICATE
+
+    def _withdraw(self, work: Work[PayloadT]) -> None:
+        with self._lock:
+            self._box.withdraw(work, self._now())
+
+    def _take(self) -> Work[PayloadT] | None:
+        """Begin the next piece of work; without one, whoever asks counts as hand no more."""
+        box = self._box
+        with self._lock:
+            work = box.take(self._now())
+            if work is None:
+                self._hands -= 1
+            else:
+                work._tightened = (self.stop, self._limit_ns)
+        if box.ownerless:
+            self._deliver()
+        return work
+
+    def _recruit(self) -> bool:
+        """Say whether one more hand is wanted, and count it."""
+        with self._lock:
+            wanted = self._hands < self._most and bool(self._box.queue)
+            self._hands += wanted
+        return wanted
+
+    def _dismiss(self) -> None:
+        """Count a hand less that has ended otherwise than for want of work."""
+        with self._lock:
+            self._hands -= 1
+
+    def _done(self, work: Work[PayloadT], error: BaseException | None) -> None:
+        """End a piece of work."""
+        outcome = WorkOutcome.COMPLETED
+        if error is not None:
+            outcome = WorkOutcome.INTERRUPTED if self.stop.requested() else WorkOutcome.FAILED
+        with self._lock:
+            now = self._now()
+            self._box.finish(work, outcome, now, error)
+            turned_away: list[Work[Any]] = []
+            if outcome is WorkOutcome.FAILED and self._failures is FailurePolicy.CLOSE:
+                turned_away = self._box.close()
+                self._box.stop_draining(now)
+        if turned_away:
+            self._turn_away(turned_away)
+        if self._box.ownerless:
+            self._deliver()
+        for each in list(self._closers):
+            each.request("ended")
+
+    def _close(self) -> None:
+        with self._lock:
+            turned_away = self._box.close()
+        self._turn_away(turned_away)
+
+    def _turn_away(self, works: list[Work[Any]]) -> None:
+        for each in works:
+            assert each._waker is not None
+            each._waker.request("closed")
+
+    def _quiet(self) -> bool:
+        """Say whether nothing waits and nothing is under way."""
+        with self._lock:
+            return not (self._box.queue or self._box.running)
+
+    def _end_draining(self) -> None:
+        with self._lock:
+            self._box.stop_draining(self._now())
+        self.stop.request("the worker is closing")
+
+    def _give_up(self) -> WorkerReport:
+        with self._lock:
+            self._box.give_up(self._now())
+            report = self._box.report()
+        self._deliver()
+        return report
+
+    def _deliver(self) -> None:
+        """Hand what was not completed to the dead-letter sink, outside of the lock."""
+        while True:
+            try:
+                work = self._box.ownerless.popleft()
+            except IndexError:
+                return
+            if self._dead_letter is not None:
+                try:
+                    self._dead_letter(work)
+                except Exception as error:  # noqa: BLE001  (other work is not to blame)
+                    unhandled(error)

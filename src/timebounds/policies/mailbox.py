@@ -1,0 +1,207 @@
+"""The mailbox: which work is accepted, which is begun, and what has become of all of it.
+
+A machine: its methods take the time, and whoever has several threads holds a lock around each.
+
+Rules (M1-M3 of the contracts):
+- Admission in this order: closed, duplicate, full, accepted. What is refused leaves no trace.
+- First in, first out, those too who wait for room: it goes to the first of them, by whoever makes
+  it, so that nobody has to be awake to be given it, and nobody is passed over.
+- Work whose bound has passed before it begins is stale: it is not begun. The look is at the last
+  moment.
+- Each accepted piece ends in exactly one way, and a final report does not change.
+
+What must not live here: clocks, locks, waiting, calling handlers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from typing import TYPE_CHECKING, Any, final
+
+from timebounds._checks import FAR_NS, count, member, nanoseconds
+from timebounds.bounds.stop import StopSignal
+from timebounds.errors import QueueClosed, QueueFull
+from timebounds.policies.work import Admission, Overflow, WorkerReport, WorkOutcome
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from timebounds._checks import Seconds
+    from timebounds.policies.work import Work, WorkRecord
+
+__all__: list[str] = []
+
+
+@final
+class Mailbox:
+    """All work of one worker."""
+
+    __slots__ = (
+        "_capacity", "_ended", "_keys", "_overflow", "_recent", "_window_ns", "accepted", "closed",
+        "final", "history", "ownerless", "queue", "running", "wanting",
+    )  # fmt: skip
+
+    accepted: int
+    closed: bool
+    final: bool
+    """Whether nothing will change any more."""
+
+    def __init__(
+        self,
+        capacity: int,
+        overflow: Overflow,
+        duplicate_window: Seconds | None,
+        history: int,
+    ) -> None:
+        self.accepted = 0
+        self.closed = False
+        self.final = False
+        self._capacity = count(capacity, "capacity", minimum=1)
+        self._overflow = member(overflow, "overflow", Overflow)
+        self._window_ns = 0
+        if duplicate_window is not None:
+            self._window_ns = nanoseconds(duplicate_window, "duplicate_window", positive=True)
+        self.history: deque[WorkRecord] = deque(maxlen=count(history, "history"))
+        self.queue: deque[Work[Any]] = deque()
+        self.running: dict[Work[Any], None] = {}
+        # Work that waits for room, in order.
+        self.wanting: deque[Work[Any]] = deque()
+        # Ended without being completed, and not yet handed to the dead-letter sink.
+        self.ownerless: deque[Work[Any]] = deque()
+        self._ended: Counter[WorkOutcome] = Counter()
+        # When each recent key was accepted, and in which order.
+        self._keys: dict[Hashable, int] = {}
+        self._recent: deque[tuple[int, Hashable]] = deque()
+
+    def report(self) -> WorkerReport:
+        """Return what became of all accepted work."""
+        ended = self._ended
+        return WorkerReport(
+            self.accepted,
+            ended[WorkOutcome.COMPLETED],
+            ended[WorkOutcome.FAILED],
+            ended[WorkOutcome.INTERRUPTED],
+            ended[WorkOutcome.UNSTARTED],
+            ended[WorkOutcome.STALE],
+            ended[WorkOutcome.DROPPED],
+            len(self.queue),
+            len(self.running),
+        )
+
+    def admit(self, work: Work[Any], now: int) -> Admission | None:
+        """Accept or refuse work; None when it waits for room from here on.
+
+        Raises:
+            QueueClosed, QueueFull: it is refused.
+        """
+        if self.closed:
+            msg = "the worker is closed and takes no more work"
+            raise QueueClosed(msg)
+        if self._is_duplicate(work._key, now):
+            return Admission.DUPLICATE
+        if self.wanting or len(self.queue) >= self._capacity:
+            if self._overflow is Overflow.REJECT:
+                msg = f"{len(self.queue)} pieces of work wait already, which is all that may"
+                raise QueueFull(msg)
+            if self._overflow is Overflow.WAIT:
+                work._waker = StopSignal()
+                self.wanting.append(work)
+                return None
+            self._end(self.queue.popleft(), WorkOutcome.DROPPED, now)
+        self._accept(work, now)
+        return Admission.ACCEPTED
+
+    def withdraw(self, work: Work[Any], now: int) -> bool:
+        """Take back work that waits, for room or its turn, as if it had never come."""
+        if work in self.wanting:
+            self.wanting.remove(work)
+            return True
+        if work in self.queue:
+            self.queue.remove(work)
+            self.accepted -= 1
+            self._keys.pop(work._key, None)
+            # What it was given goes on to the next.
+            self._let_in(now)
+            return True
+        return False
+
+    def take(self, now: int) -> Work[Any] | None:
+        """Begin the next piece of work, or say that there is none. Stale work is skipped."""
+        while self.queue:
+            work = self.queue.popleft()
+            self._let_in(now)
+            late = work._stale_by(now)
+            if late is not None:
+                self._end(work, WorkOutcome.STALE, now, late=late)
+                continue
+            work._begun_at = now
+            self.running[work] = None
+            return work
+        return None
+
+    def finish(
+        self, work: Work[Any], outcome: WorkOutcome, now: int, error: BaseException | None
+    ) -> None:
+        """End work that was begun; nothing changes when it was given up meanwhile."""
+        if work in self.running:
+            del self.running[work]
+            self._end(work, outcome, now, error)
+
+    def close(self) -> list[Work[Any]]:
+        """Accept nothing any more; return whoever waited for room, to be woken."""
+        self.closed = True
+        turned_away = list(self.wanting)
+        self.wanting.clear()
+        return turned_away
+
+    def stop_draining(self, now: int) -> None:
+        """Begin nothing any more: what waits is unstarted."""
+        while self.queue:
+            self._end(self.queue.popleft(), WorkOutcome.UNSTARTED, now)
+
+    def give_up(self, now: int) -> None:
+        """End what is still under way as interrupted: from here on nothing changes."""
+        for work in list(self.running):
+            self.finish(work, WorkOutcome.INTERRUPTED, now, None)
+        self.final = True
+
+    def _accept(self, work: Work[Any], now: int) -> None:
+        work._accepted_at = now
+        self.accepted += 1
+        self.queue.append(work)
+        if self._window_ns and work._key is not None:
+            self._keys[work._key] = now
+            self._recent.append((now, work._key))
+
+    def _let_in(self, now: int) -> None:
+        """Give room to whoever has waited longest for it."""
+        while self.wanting and len(self.queue) < self._capacity:
+            work = self.wanting.popleft()
+            # Since it began to wait its key may have come in, or its bound passed.
+            if work._stale_by(now) is None and not self._is_duplicate(work._key, now):
+                self._accept(work, now)
+            assert work._waker is not None
+            work._waker.request("room")
+
+    def _is_duplicate(self, key: Hashable | None, now: int) -> bool:
+        while self._recent and self._recent[0][0] + self._window_ns <= now:
+            at, old = self._recent.popleft()
+            if self._keys.get(old) == at:
+                del self._keys[old]
+        return key is not None and self._keys.get(key, -FAR_NS) + self._window_ns > now
+
+    def _end(
+        self,
+        work: Work[Any],
+        outcome: WorkOutcome,
+        now: int,
+        error: BaseException | None = None,
+        *,
+        late: int = 0,
+    ) -> None:
+        work._end(outcome, now, error, late)
+        assert work._record is not None
+        self._ended[outcome] += 1
+        self.history.append(work._record)
+        if outcome is not WorkOutcome.COMPLETED:
+            self.ownerless.append(work)

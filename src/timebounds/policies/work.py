@@ -1,0 +1,185 @@
+"""Pieces of work, how they end, and what a worker reports of them."""
+
+from __future__ import annotations
+
+from enum import Enum, StrEnum
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, final
+
+from timebounds._checks import NS
+from timebounds.bounds.deadline import Deadline
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from timebounds.bounds.expiry import Expiry
+    from timebounds.bounds.stop import StopSignal
+
+__all__ = [
+    "Admission",
+    "FailurePolicy",
+    "Overflow",
+    "Work",
+    "WorkOutcome",
+    "WorkRecord",
+    "WorkerReport",
+]
+
+PayloadT = TypeVar("PayloadT")
+
+
+@final
+class Overflow(Enum):
+    """What happens to work that comes when as much waits as may."""
+
+    REJECT = "reject"
+    """It is refused: `QueueFull`."""
+    WAIT = "wait"
+    """Whoever submits it waits for room, by his deadline."""
+    DROP_OLDEST = "drop_oldest"
+    """What has waited longest makes room."""
+
+
+@final
+class FailurePolicy(Enum):
+    """What a failure means for the work that follows."""
+
+    CONTINUE = "continue"
+    CLOSE = "close"
+    """No more work is accepted or begun."""
+
+
+@final
+class Admission(StrEnum):
+    """What became of work that was submitted."""
+
+    ACCEPTED = "accepted"
+    DUPLICATE = "duplicate"
+    """Work of the same key was accepted within the duplicate window: nothing is done."""
+
+
+@final
+class WorkOutcome(StrEnum):
+    """How accepted work ended. Each piece ends in exactly one way."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    """It raised."""
+    INTERRUPTED = "interrupted"
+    """It was under way when the worker's grace was over."""
+    UNSTARTED = "unstarted"
+    """It waited when the worker's grace was over."""
+    STALE = "stale"
+    """Its bound had passed before it began."""
+    DROPPED = "dropped"
+    """It made room for other work."""
+
+
+@final
+class WorkRecord(NamedTuple):
+    """One piece of work that has ended. Durations in seconds of the worker's clock."""
+
+    key: Hashable | None
+    outcome: WorkOutcome
+    queued: float
+    """From being accepted to being begun, or to the end."""
+    ran: float
+    late: float
+    """Of stale work: by how much its bound had passed; 0 for an expiry or a stop."""
+    error: BaseException | None
+
+
+@final
+class WorkerReport(NamedTuple):
+    """What became of all accepted work: accepted is the sum of the others."""
+
+    accepted: int
+    completed: int
+    failed: int
+    interrupted: int
+    unstarted: int
+    stale: int
+    dropped: int
+    waiting: int
+    running: int
+
+
+@final
+class Work(Generic[PayloadT]):
+    """A piece of work, as the handler and the dead-letter sink are given it."""
+
+    __slots__ = (
+        "_accepted_at", "_begun_at", "_deadline", "_expires", "_key", "_payload", "_record",
+        "_tightened", "_waker",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        payload: PayloadT,
+        deadline: Deadline,
+        key: Hashable | None,
+        expires: Expiry | None,
+    ) -> None:
+        self._payload = payload
+        self._deadline = deadline
+        # What the worker adds when it begins: its stop, its limit in ns.
+        self._tightened: tuple[StopSignal, int | None] | None = None
+        self._key = key
+        self._expires = expires
+        self._accepted_at: int | None = None
+        self._begun_at: int | None = None
+        self._record: WorkRecord | None = None
+        # Requested when it is accepted, or never will be: for who waits for room.
+        self._waker: StopSignal | None = None
+
+    @property
+    def payload(self) -> PayloadT:
+        """What was submitted."""
+        return self._payload
+
+    @property
+    def deadline(self) -> Deadline:
+        """Of the work; for the handler also its limit, and the stop at the worker's end."""
+        if self._tightened is not None:
+            # Not before somebody asks: many handlers wait for nothing.
+            (stop, limit_ns), self._tightened = self._tightened, None
+            self._deadline = self._deadline.stopping(stop)
+            if limit_ns is not None:
+                assert self._begun_at is not None
+                end = Deadline.at((self._begun_at + limit_ns) / NS, clock=self._deadline.clock)
+                self._deadline = self._deadline.earliest(end)
+        return self._deadline
+
+    @property
+    def key(self) -> Hashable | None:
+        """The key that it was submitted with."""
+        return self._key
+
+    @property
+    def record(self) -> WorkRecord | None:
+        """How it ended; None before."""
+        return self._record
+
+    def __repr__(self) -> str:
+        state = "not ended" if self._record is None else self._record.outcome
+        return f"<Work {self._key!r:.80}, {state}>"
+
+    # For the mailbox.
+
+    def _stale_by(self, now: int) -> int | None:
+        """Return by how many ns a bound has passed; None while none has."""
+        deadline = self._deadline
+        if now >= deadline._at:
+            return now - deadline._at
+        stopped = deadline._stop is not None and deadline._stop.requested()
+        expired = self._expires is not None and self._expires.stale()
+        return 0 if stopped or expired else None
+
+    def _end(self, outcome: WorkOutcome, now: int, error: BaseException | None, late: int) -> None:
+        accepted, begun = self._accepted_at, self._begun_at
+        assert accepted is not None
+        queued = (now if begun is None else begun) - accepted
+        ran = 0 if begun is None else now - begun
+        self._record = WorkRecord(self._key, outcome, queued / NS, ran / NS, late / NS, error)
+
+
+Anything = Work[Any]
