@@ -31,7 +31,9 @@ __all__ = [
     "ClockError",
     "DeadlineExceeded",
     "IdleTimeout",
+    "IllegalStep",
     "LimitExceeded",
+    "NotOwner",
     "PeerClosed",
     "QueueClosed",
     "QueueFull",
@@ -117,3 +119,11 @@ class QueueFull(TimeboundsError, Full):
 
 class QueueClosed(TimeboundsError, RuntimeError):
     """A worker takes no more work; what was handed in stays with whoever did so."""
+
+
+class IllegalStep(TimeboundsError, RuntimeError):
+    """A journal was asked to mark a step that does not follow from the last one."""
+
+
+class NotOwner(TimeboundsError, RuntimeError):
+    """Something was changed by who does not own it."""

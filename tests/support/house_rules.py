@@ -33,6 +33,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "bounds.retry_budget",
         "bounds._threads",
         "bounds.lookup",
+        "bounds.ownership",
         "bounds.custody",
         "bounds.errand",
     ),
@@ -101,6 +102,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "attempts",
         "retry",
         "wire",
+        "journal",
     ),
     # The facade: what stands above it uses the library as its users do.
     ("",),
@@ -117,6 +119,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "testing.impaired_proxy",
         "testing.order",
         "testing.contracts",
+        "testing.journal_contract",
         "testing",
     ),
     ("demo.*",),
@@ -152,6 +155,7 @@ BANS = (
         ("socket", "ssl"),
         allowed=(
             "bounds.lookup",
+        "bounds.ownership",
             "blocking",
             "aio.ports",
             "aio.sending_ports",

@@ -13,6 +13,7 @@ from timebounds.testing.drip_server import DripServer, Misbehaviour
 from timebounds.testing.fake_clock import FakeClock, Timer
 from timebounds.testing.forbidden_clock import ForbiddenClock
 from timebounds.testing.impaired_proxy import ImpairedProxy
+from timebounds.testing.journal_contract import check_journal
 from timebounds.testing.loop import VirtualLoop
 from timebounds.testing.order import Gate, Trace
 from timebounds.testing.scripted_socket import Accept, Data, End, Failure, ScriptedSocket, Silence
@@ -37,5 +38,6 @@ __all__ = [
     "Trace",
     "VirtualLoop",
     "check_clock",
+    "check_journal",
     "check_receiver",
 ]
