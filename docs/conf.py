@@ -21,6 +21,8 @@ default_role = "literal"
 # b"" must stay b"".
 smartquotes = False
 autodoc_member_order = "bysource"
+# Clients that parts are made for; they are not here.
+autodoc_mock_imports = ["httpcore", "httpx", "requests", "urllib3"]
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True

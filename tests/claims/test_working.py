@@ -652,6 +652,27 @@ def test_a_cancel_that_a_handler_raises_by_itself_is_a_failure():
     assert (report.failed, report.completed) == (1, 2)
 
 
+def test_a_task_that_was_cancelled_before_its_first_turn_is_no_hand_either():
+    """A74."""
+    clock = FakeClock()
+    handled = []
+
+    async def handle(work):
+        handled.append(work.payload)
+
+    async def main():
+        worker = AsyncWorker(handle, capacity=5, overflow=Overflow.REJECT, clock=clock)
+        await worker.submit(0, clock.deadline(100))
+        [task] = worker._tasks
+        task.cancel()
+        await asyncio.wait({task})
+        assert handled == []
+        return await worker.close(clock.deadline(100))
+
+    assert clock.run(main()).completed == 1
+    assert handled == [0]
+
+
 def test_a_task_that_has_just_ended_is_no_hand_any_more():
     """A74: what is submitted in the same turn finds one."""
     clock = FakeClock()

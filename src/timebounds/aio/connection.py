@@ -72,10 +72,12 @@ async def aconnect(
     )
     made = False
     try:
-        dialed = await adrive(plan, port, deadline, now)
-        conclude(dialed, f"connect to {host}:{number}", deadline, unanswered(port.lookup))
+        what = f"connect to {host}:{number}"
+        report = conclude(
+            await adrive(plan, port, deadline, now), what, deadline, unanswered(port.lookup)
+        )
         assert port.streams is not None
-        connection = AsyncConnection(*port.streams, dialed.report, idle_timeout)
+        connection = AsyncConnection(*port.streams, report, idle_timeout)
         made = True
     finally:
         if not made:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, final
 
 from timebounds._checks import count, nanoseconds
@@ -46,6 +47,7 @@ class AsyncWorker(Desk[PayloadT]):
     ) -> None:
         super().__init__(handle, capacity=capacity, overflow=overflow, **options)
         self._most = count(tasks, "tasks", minimum=1)
+        # Each, and whether it has begun.
         self._tasks: set[asyncio.Task[None]] = set()
 
     def _new_lock(self) -> AbstractContextManager[Any]:
@@ -67,22 +69,30 @@ class AsyncWorker(Desk[PayloadT]):
         """
         work = self._prepare(payload, deadline, key, expires)
         room = self._room(deadline, wait)
-        admission = self._offer(work)
         try:
+            admission = self._offer(work)
             if admission is None:
                 assert work._waker is not None
                 await wait_in_task(work._waker, room)
                 admission = self._waited(work, room)
+            if admission is Admission.ACCEPTED:
+                self._call_in()
         except BaseException:
             self._withdraw(work)
             raise
-        if admission is Admission.ACCEPTED and self._recruit():
-            task = asyncio.ensure_future(self._work())
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
         if self._box.ownerless:
             self._deliver()
         return admission
+
+    def _start(self, hand: object) -> None:
+        task = asyncio.ensure_future(self._work(hand))
+        self._tasks.add(task)
+        # Called for one that is cancelled before its first turn, too.
+        task.add_done_callback(partial(self._left, hand))
+
+    def _left(self, hand: object, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._dismiss(hand)
 
     async def close(self, deadline: Deadline, *, reserve: Seconds = 0.0) -> WorkerReport:
         """Accept nothing more, let what waits be done, and report. Back by `deadline`.
@@ -93,6 +103,8 @@ class AsyncWorker(Desk[PayloadT]):
         nanoseconds(reserve, "reserve")
         self._close()
         if not self._box.final:
+            # Where a task was cancelled work may wait for nobody.
+            self._call_in()
             await self._await_quiet(deadline.reserving(reserve))
             self._end_draining()
             await self._await_quiet(deadline)
@@ -116,21 +128,21 @@ class AsyncWorker(Desk[PayloadT]):
             finally:
                 del self._closers[ended]
 
-    async def _work(self) -> None:
-        while (work := self._take()) is not None:
+    async def _work(self, hand: object) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        while (work := self._take(hand)) is not None:
             try:
                 await self._handle(work)
-            except BaseException as error:
+            except Exception as error:  # noqa: BLE001  (it is recorded, and the sink is told)
                 self._done(work, error)
-                if isinstance(error, Exception):
-                    continue
-                task = asyncio.current_task()
-                assert task is not None
-                # One that nobody has asked for is a failure like any other.
-                if isinstance(error, asyncio.CancelledError) and not task.cancelling():
-                    continue
-                self._dismiss()
-                raise
+            except BaseException as error:
+                cancelled = isinstance(error, asyncio.CancelledError)
+                asked = task.cancelling() > 0
+                self._done(work, error, cancelled=cancelled and asked)
+                # A cancel that nobody has asked for is a failure like any other.
+                if asked or not cancelled:
+                    raise
             else:
                 self._done(work, None)
             finally:

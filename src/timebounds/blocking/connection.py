@@ -86,9 +86,9 @@ def connect(
     )
     made = False
     try:
-        dialed = drive(plan, port, deadline, now)
-        conclude(dialed, f"connect to {host}:{number}", deadline, unanswered(port.lookup))
-        connection = Connection(port.sock, dialed.report, idle_timeout)
+        what = f"connect to {host}:{number}"
+        report = conclude(drive(plan, port, deadline, now), what, deadline, unanswered(port.lookup))
+        connection = Connection(port.sock, report, idle_timeout)
         made = True
     finally:
         if not made:
@@ -158,9 +158,7 @@ class Connection:
             if context is not None:
                 now = deadline._now()
                 plan = shaking(deadline._at, now, deadline._stop)
-                dialed = drive(plan, port, deadline, now)
-                conclude(dialed, "TLS handshake", deadline)
-                report = dialed.report
+                report = conclude(drive(plan, port, deadline, now), "TLS handshake", deadline)
             connection = Connection(port.sock, report, idle_timeout)
             made = True
         finally:

@@ -6,6 +6,7 @@ What must not live here: waiting, calling handlers, making locks.
 from __future__ import annotations
 
 from abc import abstractmethod
+from threading import current_thread, main_thread
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from timebounds._checks import NS, member, nanoseconds, shown
@@ -64,7 +65,7 @@ class Desk(Generic[PayloadT]):
         self.stop: StopSignal = StopSignal()
         """Requested when its grace begins to end: each handler's `work.deadline` carries it."""
         # Threads or tasks that handle work, or are on their way to it.
-        self._hands = 0
+        self._hands: set[object] = set()
         self._most = 1
         # Of those who wait for the end of something.
         self._closers: dict[StopSignal, None] = {}
@@ -73,6 +74,10 @@ class Desk(Generic[PayloadT]):
     @abstractmethod
     def _new_lock(self) -> AbstractContextManager[Any]:
         """Return what keeps others out for a few lines."""
+
+    @abstractmethod
+    def _start(self, hand: object) -> None:
+        """Have a hand take work until there is none."""
 
     @property
     def report(self) -> WorkerReport:
@@ -146,66 +151,73 @@ class Desk(Generic[PayloadT]):
 
     def _withdraw(self, work: Work[PayloadT]) -> None:
         with self._lock:
-            self._box.withdraw(work, self._now())
+            withdrawn = self._box.withdraw(work, self._now())
+        if withdrawn:
+            self._tell_closers()
 
-    def _take(self) -> Work[PayloadT] | None:
-        """Begin the next piece of work; without one, whoever asks counts as hand no more."""
-        box = self._box
-        with self._lock:
-            work = box.take(self._now())
-            if work is None:
-                self._hands -= 1
-            else:
-                work._tightened = (self.stop, self._limit_ns)
-        if box.ownerless:
+    def _take(self, hand: object) -> Work[PayloadT] | None:
+        """Begin the next piece of work; without one, whoever asks is a hand no more."""
+        while True:
+            with self._lock:
+                work = self._box.take(self._now())
+                if work is None:
+                    self._hands.discard(hand)
+                    return None
+                if work._record is None:
+                    work._tightened = (self.stop, self._limit_ns)
+                    return work
+            # It was stale. The sink may take its time, so the next one is looked at afterwards.
             self._deliver()
-        return work
 
-    def _recruit(self) -> bool:
-        """Say whether one more hand is wanted, and count it."""
-        with self._lock:
-            wanted = self._hands < self._most and bool(self._box.queue)
-            self._hands += wanted
-        return wanted
+    def _call_in(self) -> None:
+        """Have one more hand begin, if one is wanted."""
+        hand = object()
+        try:
+            with self._lock:
+                wanted = len(self._hands) < self._most and bool(self._box.queue)
+                if wanted:
+                    self._hands.add(hand)
+            if wanted:
+                self._start(hand)
+        except BaseException:
+            self._dismiss(hand)
+            raise
 
-    def _dismiss(self) -> None:
-        """Count a hand less that has ended otherwise than for want of work."""
-        with self._lock:
-            self._hands -= 1
+    def _dismiss(self, hand: object) -> None:
+        """Note that a hand has ended, in whatever way."""
+        self._hands.discard(hand)
+        self._tell_closers()
 
-    def _done(self, work: Work[PayloadT], error: BaseException | None) -> None:
-        """End a piece of work."""
-        outcome = WorkOutcome.COMPLETED
-        if error is not None:
-            outcome = WorkOutcome.INTERRUPTED if self.stop.requested() else WorkOutcome.FAILED
-        with self._lock:
-            now = self._now()
-            self._box.finish(work, outcome, now, error)
-            turned_away: list[Work[Any]] = []
-            if outcome is WorkOutcome.FAILED and self._failures is FailurePolicy.CLOSE:
-                turned_away = self._box.close()
-                self._box.stop_draining(now)
-        if turned_away:
-            self._turn_away(turned_away)
-        if self._box.ownerless:
-            self._deliver()
+    def _tell_closers(self) -> None:
         for each in list(self._closers):
             each.request("ended")
 
+    def _done(
+        self, work: Work[PayloadT], error: BaseException | None, *, cancelled: bool = False
+    ) -> None:
+        """End a piece of work."""
+        outcome = WorkOutcome.COMPLETED
+        if error is not None:
+            interrupted = cancelled or self.stop.requested()
+            outcome = WorkOutcome.INTERRUPTED if interrupted else WorkOutcome.FAILED
+        with self._lock:
+            now = self._now()
+            self._box.finish(work, outcome, now, error)
+            if outcome is WorkOutcome.FAILED and self._failures is FailurePolicy.CLOSE:
+                self._box.close()
+                self._box.stop_draining(now)
+        if self._box.ownerless:
+            self._deliver()
+
     def _close(self) -> None:
         with self._lock:
-            turned_away = self._box.close()
-        self._turn_away(turned_away)
-
-    def _turn_away(self, works: list[Work[Any]]) -> None:
-        for each in works:
-            assert each._waker is not None
-            each._waker.request("closed")
+            self._box.close()
 
     def _quiet(self) -> bool:
-        """Say whether nothing waits and nothing is under way."""
+        """Say whether nothing waits, nothing is under way, and the sink has been told."""
         with self._lock:
-            return not (self._box.queue or self._box.running)
+            box = self._box
+            return box.final or not (box.queue or box.running or self._hands)
 
     def _end_draining(self) -> None:
         with self._lock:
@@ -216,6 +228,7 @@ class Desk(Generic[PayloadT]):
         with self._lock:
             self._box.give_up(self._now())
             report = self._box.report()
+        self._tell_closers()
         self._deliver()
         return report
 
@@ -229,5 +242,10 @@ class Desk(Generic[PayloadT]):
             if self._dead_letter is not None:
                 try:
                     self._dead_letter(work)
-                except Exception as error:  # noqa: BLE001  (other work is not to blame)
+                except BaseException as error:
+                    # What a signal handler raises comes up in the main thread alone.
+                    mine = isinstance(error, Exception) or current_thread() is not main_thread()
+                    if not mine:
+                        raise
+                    # Other work is not to blame.
                     unhandled(error)

@@ -284,11 +284,14 @@ def dial_report(error: BaseException) -> DialReport | None:
     return report if isinstance(report, DialReport) else None
 
 
-def conclude(dialed: Dialed, what: str, deadline: Deadline, kept: str = "") -> None:
-    """Return where a connection was made, or raise the error of the outcome."""
+def conclude(dialed: Dialed, what: str, deadline: Deadline, kept: str = "") -> DialReport:
+    """Return the report where a connection was made, or raise the error of the outcome.
+
+    What it is given must be in no local of the caller: the error in it holds the caller's frame.
+    """
     report, error = dialed
     if report.outcome is DialOutcome.CONNECTED:
-        return
+        return report
     try:
         lines = [_line(each) for each in report.attempts]
         if report.outcome is DialOutcome.DEADLINE_EXPIRED:

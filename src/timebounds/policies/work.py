@@ -65,7 +65,7 @@ class WorkOutcome(StrEnum):
     FAILED = "failed"
     """It raised."""
     INTERRUPTED = "interrupted"
-    """It was under way when the worker's grace was over."""
+    """It was under way when the worker's grace was over, or its task was cancelled."""
     UNSTARTED = "unstarted"
     """It waited when the worker's grace was over."""
     STALE = "stale"
@@ -139,14 +139,18 @@ class Work(Generic[PayloadT]):
     @property
     def deadline(self) -> Deadline:
         """Of the work; for the handler also its limit, and the stop at the worker's end."""
-        if self._tightened is not None:
+        tightened = self._tightened
+        if tightened is not None:
             # Not before somebody asks: many handlers wait for nothing.
-            (stop, limit_ns), self._tightened = self._tightened, None
-            self._deadline = self._deadline.stopping(stop)
+            stop, limit_ns = tightened
+            deadline = self._deadline.stopping(stop)
             if limit_ns is not None:
                 assert self._begun_at is not None
-                end = Deadline.at((self._begun_at + limit_ns) / NS, clock=self._deadline.clock)
-                self._deadline = self._deadline.earliest(end)
+                end = Deadline.at((self._begun_at + limit_ns) / NS, clock=deadline.clock)
+                deadline = deadline.earliest(end)
+            # Two threads may come here; whoever finds the one done finds the other.
+            self._deadline = deadline
+            self._tightened = None
         return self._deadline
 
     @property
@@ -165,14 +169,20 @@ class Work(Generic[PayloadT]):
 
     # For the mailbox.
 
-    def _stale_by(self, now: int) -> int | None:
-        """Return by how many ns a bound has passed; None while none has."""
+    def _late_by(self, now: int) -> int | None:
+        """Return by how many ns its deadline has passed, 0 for a stop; None for neither."""
         deadline = self._deadline
         if now >= deadline._at:
             return now - deadline._at
         stopped = deadline._stop is not None and deadline._stop.requested()
-        expired = self._expires is not None and self._expires.stale()
-        return 0 if stopped or expired else None
+        return 0 if stopped else None
+
+    def _stale_by(self, now: int) -> int | None:
+        """Return by how many ns a bound has passed; None while none has."""
+        late = self._late_by(now)
+        if late is None and self._expires is not None and self._expires.stale():
+            return 0
+        return late
 
     def _end(self, outcome: WorkOutcome, now: int, error: BaseException | None, late: int) -> None:
         accepted, begun = self._accepted_at, self._begun_at
