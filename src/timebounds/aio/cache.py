@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import nullcontext
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, final
 
 from timebounds._settled import Returned
 from timebounds.bounds.deadline import Deadline, as_deadline
 from timebounds.bounds.waking import wait_in_task
 from timebounds.policies.caching import Cache, late, settled, value_of
-from timebounds.policies.shelf import as_key
+from timebounds.policies.shelf import Flight, as_key
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable
     from contextlib import AbstractContextManager
-
-    from timebounds.policies.shelf import Flight
 
 __all__ = ["AsyncExpiringCache"]
 
@@ -56,13 +54,19 @@ class AsyncExpiringCache(Cache[ValueT]):
 
         Raises as `ExpiringCache.get`. A cancel is this caller's own.
         """
-        found = self._find(key, deadline, asyncio.current_task())
+        mine: Flight[ValueT] = Flight(asyncio.current_task())
+        try:
+            found = self._find(key, deadline, mine)
+            if found.mine is not None:
+                mine.task = mine.owner = asyncio.ensure_future(self._run(key, mine))
+                mine.task.add_done_callback(partial(self._landed, key, mine))
+        except BaseException:
+            self._abandon(key, mine)
+            raise
         flight = found.mine or found.other
         if flight is None:
             assert found.entry is not None
             return value_of(found.entry)
-        if found.mine is not None:
-            flight.task = flight.owner = asyncio.ensure_future(self._run(key, flight))
         await self._wait(key, flight, deadline)
         outcome = flight.outcome
         try:
@@ -74,7 +78,7 @@ class AsyncExpiringCache(Cache[ValueT]):
             return settled(outcome, deadline)
         finally:
             # Its traceback holds this frame.
-            del outcome, found, flight
+            del outcome, found, flight, mine
 
     async def _wait(self, key: Hashable, flight: Flight[ValueT], deadline: Deadline) -> None:
         flight.waiters += 1
@@ -86,6 +90,12 @@ class AsyncExpiringCache(Cache[ValueT]):
             if not flight.waiters and not flight.done.requested():
                 self._shelf.abandon(key, flight)
                 flight.task.cancel()
+
+    def _landed(self, key: Hashable, flight: Flight[ValueT], _: object) -> None:
+        """End a load that could not do so itself: it was cancelled before its first turn."""
+        if not flight.done.requested():
+            told = RuntimeError("the load of this key was cancelled before it began")
+            self._end(key, flight, told, Deadline.never(clock=self.clock))
 
     async def _run(self, key: Hashable, flight: Flight[ValueT]) -> None:
         outcome: Returned[ValueT] | BaseException

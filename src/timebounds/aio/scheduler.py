@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from inspect import isawaitable
 from typing import TYPE_CHECKING, final
@@ -31,19 +32,22 @@ class AsyncScheduler(Runner):
 
         As `Scheduler.run`. A cancel reaches the run that is under way, and goes on.
         """
-        self._enter(deadline)
+        run = object()
         try:
+            self._enter(deadline, run)
             while True:
                 turn = self._turn(deadline)
                 if isinstance(turn, SchedulerOutcome):
                     return self._report(turn)
                 if isinstance(turn, Due):
                     await self._call(turn, deadline)
+                    # Functions that never wait must not keep the loop to themselves.
+                    await asyncio.sleep(0)
                 else:
                     with suppress(StopRequested):
                         await wait_in_task(self._agenda.wake, turn)
         finally:
-            self._leave()
+            self._runs.pop(run, None)
 
     async def _call(self, due: Due, deadline: Deadline) -> None:
         if due.due is None:

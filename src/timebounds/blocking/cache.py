@@ -17,7 +17,7 @@ from timebounds._settled import Returned
 from timebounds.bounds.deadline import Deadline, as_deadline
 from timebounds.bounds.waking import wait_in_thread
 from timebounds.policies.caching import Cache, late, settled, value_of
-from timebounds.policies.shelf import as_key
+from timebounds.policies.shelf import Flight, as_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -89,9 +89,14 @@ class ExpiringCache(Cache[ValueT]):
                     self._hit(key)
                 return entry.value
         while True:
-            found = self._find(key, deadline, threading.get_ident())
-            if found.mine is not None:
-                return self._lead(key, found, deadline)
+            flight: Flight[ValueT] = Flight(threading.get_ident())
+            try:
+                found = self._find(key, deadline, flight)
+                if found.mine is not None:
+                    return self._lead(key, found, deadline)
+            except BaseException:
+                self._abandon(key, flight)
+                raise
             if found.other is None:
                 assert found.entry is not None
                 return value_of(found.entry)
@@ -129,11 +134,9 @@ class ExpiringCache(Cache[ValueT]):
     def memoizing(**options: Any) -> Callable[[Callable[..., ValueT]], Memoized[ValueT]]:
         """Return a decorator for functions that take `deadline`: their values are kept.
 
-        @ExpiringCache.memoizing(fresh_for=60, max_size=1000)
-        def price(symbol, *, deadline): ...
-
-        The other arguments are the key. The cache is the function's `.cache`; the options are
-        those of the class.
+        `@ExpiringCache.memoizing(fresh_for=60, max_size=1000)` above a function whose other
+        arguments then are the key. The cache is the function's `.cache`; the options are those of
+        the class.
         """
 
         def decorate(fn: Callable[..., ValueT]) -> Memoized[ValueT]:

@@ -52,8 +52,9 @@ class Scheduler(Runner):
             What is no Exception, as a run raised it: KeyboardInterrupt. The job stays.
         """
         refuse_on_loop_thread("Scheduler.run", "AsyncScheduler.run")
-        self._enter(deadline)
+        run = object()
         try:
+            self._enter(deadline, run)
             while True:
                 turn = self._turn(deadline)
                 if isinstance(turn, SchedulerOutcome):
@@ -64,7 +65,7 @@ class Scheduler(Runner):
                     with suppress(StopRequested):
                         wait_in_thread(self._agenda.wake, turn)
         finally:
-            self._leave()
+            self._runs.pop(run, None)
 
     def _call(self, due: Due, deadline: Deadline) -> None:
         if due.due is None:

@@ -7,6 +7,8 @@ there is work, and end when there is none for a while; no lock is held while any
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, final
 
 from timebounds._checks import count, nanoseconds, refuse_on_loop_thread
@@ -96,14 +98,14 @@ class Worker(Desk[PayloadT]):
         """
         work = self._prepare(payload, deadline, key, expires)
         room = self._room(deadline, wait)
-        admission = self._offer(work)
         try:
+            admission = self._offer(work)
             if admission is None:
                 refuse_on_loop_thread("Worker.submit", "AsyncWorker.submit")
                 assert work._waker is not None
                 wait_in_thread(work._waker, room)
                 admission = self._waited(work, room)
-            if admission is Admission.ACCEPTED and self._recruit():
+            if admission is Admission.ACCEPTED:
                 self._call_in()
         except BaseException:
             self._withdraw(work)
@@ -112,12 +114,8 @@ class Worker(Desk[PayloadT]):
             self._deliver()
         return admission
 
-    def _call_in(self) -> None:
-        try:
-            self._pool.submit(self._work)
-        except BaseException:
-            self._dismiss()
-            raise
+    def _start(self, hand: object) -> None:
+        self._pool.submit(partial(self._work, hand))
 
     def close(self, deadline: Deadline, *, reserve: Seconds = 0.0) -> WorkerReport:
         """Accept nothing more, let what waits be done, and report. Back by `deadline`.
@@ -132,6 +130,9 @@ class Worker(Desk[PayloadT]):
         refuse_on_loop_thread("Worker.close", "AsyncWorker.close")
         self._close()
         if not self._box.final:
+            # Where a thread could not be started work may wait for nobody.
+            with suppress(RuntimeError):
+                self._call_in()
             self._await_quiet(deadline.reserving(reserve))
             self._end_draining()
             self._await_quiet(deadline)
@@ -150,15 +151,18 @@ class Worker(Desk[PayloadT]):
             finally:
                 del self._closers[ended]
 
-    def _work(self) -> None:
+    def _work(self, hand: object) -> None:
         """Handle work until there is none; called by a thread of the pool."""
-        while (work := self._take()) is not None:
-            try:
-                self._handle(work)
-            except BaseException as error:  # noqa: BLE001  (it is recorded, and the sink is told)
-                self._done(work, error)
-                if not isinstance(error, Exception):
-                    unhandled(error)
-            else:
-                self._done(work, None)
-            del work
+        try:
+            while (work := self._take(hand)) is not None:
+                try:
+                    self._handle(work)
+                except BaseException as error:  # noqa: BLE001  (it is recorded, the sink is told)
+                    self._done(work, error)
+                    if not isinstance(error, Exception):
+                        unhandled(error)
+                else:
+                    self._done(work, None)
+                del work
+        finally:
+            self._dismiss(hand)

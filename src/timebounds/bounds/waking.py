@@ -200,6 +200,12 @@ def tell(loop: Any, fn: Callable[[], object]) -> bool:
     return True
 
 
+def may_be_a_signals(error: BaseException) -> bool:
+    """Say whether a signal handler may have raised it: no Exception, and in the main thread."""
+    in_main = threading.current_thread() is threading.main_thread()
+    return in_main and not isinstance(error, Exception)
+
+
 def unhandled(error: BaseException) -> None:
     """Hand an error that nobody can catch to the hook that is there for such."""
     thread = threading.current_thread()

@@ -152,31 +152,36 @@ class Agenda:
         assert due is not None
         if policy.grace_ns is not None and now - max(due, job._free) > policy.grace_ns:
             dropped, due = passed, None
-        job._number += dropped
-        job._add(missed=dropped)
+        following = table.forward(first, passed) if due is None else due
+        counts = job._plus(missed=dropped)
+        # No call in between: an interrupt comes before both or after both.
+        job._counts = counts
+        job._plan = (following, job._plan[1] + dropped)
         # While it runs it is on no heap; `ended` puts it back.
-        job._due = due
         if due is None:
-            self._put_back(job, table.forward(first, passed))
+            self._put_back(job)
         return Due(job, due, now, dropped)
 
     def ended(self, done: Due, error: Exception | None, now: int, wall: Callable[[], int]) -> None:
         """Count a run, and put its job back for the next instant."""
         job = done.job
         assert done.due is not None
-        job._add(runs=1, error=error)
-        job._number += 1
         job._free = wall() if job._on_wall else now
         if isinstance(job._table, After):
-            self._put_back(job, now + job._table.delay_ns)
+            following: int | None = now + job._table.delay_ns
         else:
-            self._put_back(job, job._table.forward(done.due, 1))
+            following = job._table.forward(done.due, 1)
+        counts = job._plus(runs=1, error=error)
+        # As above.
+        job._counts = counts
+        job._plan = (following, job._plan[1] + 1)
+        self._put_back(job)
         self._taken = None
 
     def recover(self) -> None:
         """Put back what an interrupted runner had taken: it is due as before."""
         if self._taken is not None:
-            self._put_back(self._taken, self._taken._due)
+            self._put_back(self._taken)
             self._taken = None
 
     def left(self, now: int, wall: Callable[[], int]) -> int | None:
@@ -190,7 +195,7 @@ class Agenda:
 
     def _sort_in(self) -> None:
         while self._added:
-            self._put_back(self._added[0], self._added[0]._due)
+            self._put_back(self._added[0])
             self._added.popleft()
         # What was cancelled must not pile up until its instant.
         if len(self._gone) > _FEW + sum(map(len, self._entries.values())) // 2:
@@ -199,8 +204,8 @@ class Agenda:
                 entries[:] = [entry for entry in entries if _stands(entry)]
                 heapify(entries)
 
-    def _put_back(self, job: ScheduledJob, due: int | None) -> None:
-        job._due = due
+    def _put_back(self, job: ScheduledJob) -> None:
+        due = job._due
         if due is not None and not job._cancelled:
             self._order += 1
             # An interrupt before the push leaves the job to be put back once more; this one stands.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from timebounds._checks import Seconds
     from timebounds.bounds.expiry import Expiry
-    from timebounds.policies.shelf import CacheReport, Entry, Flight
+    from timebounds.policies.shelf import CacheReport, Entry, Flight, Lasting
 
 __all__: list[str] = []
 
@@ -85,9 +85,13 @@ class Cache(Generic[ValueT]):
         return freshness, entry.value
 
     def put(self, key: Hashable, value: ValueT) -> None:
-        """Store a value, as if it had just been loaded."""
+        """Store a value, as if it had just been loaded.
+
+        What is being loaded meanwhile may be older: it is handed out and not stored.
+        """
+        lasting = self._shelf.lasting(value)
         with self._lock:
-            self._shelf.put(key, value, self._now())
+            self._shelf.put(key, value, self._now(), lasting)
 
     def drop(self, key: Hashable, *value: ValueT) -> bool:
         """Drop the value of `key`; say whether there was one.
@@ -111,8 +115,8 @@ class Cache(Generic[ValueT]):
 
     # For both colours.
 
-    def _find(self, key: Hashable, deadline: Deadline, owner: object) -> Found[ValueT]:
-        """Look a key up; begin a load where one is needed and none is under way."""
+    def _find(self, key: Hashable, deadline: Deadline, flight: Flight[ValueT]) -> Found[ValueT]:
+        """Look a key up; begin `flight` where a load is needed and none is under way."""
         if type(deadline) is not Deadline:
             deadline = as_deadline(deadline)
         if deadline._clock is not self.clock:
@@ -128,17 +132,23 @@ class Cache(Generic[ValueT]):
             if entry is not None:
                 return Found(entry, None, None)
             freshness, entry = shelf.look(key, now)
-            mine = shelf.begin(key, owner)
-            if mine is not None:
-                return Found(entry, mine, None)
+            if shelf.begin(key, flight):
+                return Found(entry, flight, None)
             if entry is not None:
                 shelf.served(freshness)
                 return Found(entry, None, None)
             other = shelf.flights[key]
-            if other.owner is not None and other.owner == owner:
+            if other.owner is not None and other.owner == flight.owner:
                 msg = "the load of this key asks for the same key: it would wait for itself"
                 raise RuntimeError(msg)
             return Found(None, None, other)
+
+    def _abandon(self, key: Hashable, flight: Flight[ValueT]) -> None:
+        """Leave no load behind that nobody ends, whatever interrupted it: those who wait load."""
+        if flight.begun and not flight.done.requested():
+            with self._lock:
+                self._shelf.abandon(key, flight)
+            flight.done.request("left")
 
     def _limited(self, deadline: Deadline) -> Deadline:
         """Return the deadline of a load."""
@@ -153,26 +163,29 @@ class Cache(Generic[ValueT]):
     ) -> BaseException | None:
         """End a load and wake who waits; return what became of it where that is an error."""
         failure: BaseException | None = None
+        told: Returned[ValueT] | Exception | None = None
+        lasting: Lasting = (0, None)
+        now = self._now()
+        if isinstance(outcome, Returned):
+            told = outcome
+            try:
+                lasting = self._shelf.lasting(outcome.value)
+            except Exception as error:  # noqa: BLE001  (what `fresh_for` said is of no use)
+                failure = told = error
+        else:
+            failure = outcome
+            if isinstance(outcome, Exception) and not _own(outcome, deadline, now):
+                told = outcome
         with self._lock:
-            now = self._now()
-            if not isinstance(outcome, Returned):
-                failure = outcome
-                told = None
-                if isinstance(outcome, Exception) and not _own(outcome, deadline, now):
-                    told = outcome
-                self._shelf.end(key, flight, told, now)
-            else:
-                try:
-                    self._shelf.end(key, flight, outcome, now)
-                except Exception as error:  # noqa: BLE001  (what `fresh_for` said is of no use)
-                    failure = error
-                    self._shelf.end(key, flight, error, now)
+            self._shelf.end(key, flight, told, now, lasting)
         flight.done.request("loaded")
         return failure
 
     def _instead(self, entry: Entry[ValueT] | None, failure: object, now: int) -> bool:
         """Say whether an older value is served instead of a failure."""
         if entry is None or entry.error is not None or not isinstance(failure, Exception):
+            return False
+        if now >= entry.stale:
             return False
         with self._lock:
             self._shelf.served(Freshness.FRESH if now < entry.fresh else Freshness.STALE)
@@ -190,7 +203,7 @@ def _own(error: Exception, deadline: Deadline, now: int) -> bool:
 def value_of(entry: Entry[ValueT]) -> ValueT:
     """Return the value of an entry, or raise the error that was kept."""
     if entry.error is not None:
-        raise entry.error
+        raise entry.error.with_traceback(entry.trace)
     return entry.value
 
 

@@ -6,7 +6,6 @@ What must not live here: waiting, calling handlers, making locks.
 from __future__ import annotations
 
 from abc import abstractmethod
-from threading import current_thread, main_thread
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from timebounds._checks import NS, member, nanoseconds, shown
@@ -14,7 +13,7 @@ from timebounds.bounds.clock import MONOTONIC, SteadyClock, reader
 from timebounds.bounds.deadline import as_deadline
 from timebounds.bounds.expiry import Expiry
 from timebounds.bounds.stop import StopSignal
-from timebounds.bounds.waking import unhandled
+from timebounds.bounds.waking import may_be_a_signals, unhandled
 from timebounds.errors import ClockError, DeadlineExceeded, QueueClosed
 from timebounds.policies.mailbox import Mailbox
 from timebounds.policies.work import Admission, FailurePolicy, Overflow, Work, WorkOutcome
@@ -234,18 +233,14 @@ class Desk(Generic[PayloadT]):
 
     def _deliver(self) -> None:
         """Hand what was not completed to the dead-letter sink, outside of the lock."""
-        while True:
-            try:
-                work = self._box.ownerless.popleft()
-            except IndexError:
-                return
-            if self._dead_letter is not None:
+        ownerless = self._box.ownerless
+        for work in list(ownerless):
+            # By one of those who come here.
+            if ownerless.pop(work, False) and self._dead_letter is not None:
                 try:
                     self._dead_letter(work)
                 except BaseException as error:
-                    # What a signal handler raises comes up in the main thread alone.
-                    mine = isinstance(error, Exception) or current_thread() is not main_thread()
-                    if not mine:
+                    if may_be_a_signals(error):
                         raise
                     # Other work is not to blame.
                     unhandled(error)

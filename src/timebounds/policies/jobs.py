@@ -77,8 +77,8 @@ class ScheduledJob:
     """A job on a scheduler: `cancel()` takes it off, `report` tells what became of it."""
 
     __slots__ = (
-        "_cancelled", "_counts", "_due", "_fn", "_free", "_gone", "_limit_ns", "_name", "_number",
-        "_on_wall", "_place", "_table",
+        "_cancelled", "_counts", "_fn", "_free", "_gone", "_limit_ns", "_name", "_on_wall",
+        "_place", "_plan", "_table",
     )  # fmt: skip
 
     def __init__(
@@ -97,11 +97,11 @@ class ScheduledJob:
         self._cancelled = False
         self._counts = JobReport(0, 0, 0, None)
         self._gone = gone
-        self._number = 0
         # Which of its entries on the agenda stands.
         self._place = 0
-        # Both on the timeline of the job: its next instant, and when its last run had ended.
-        self._due: int | None = None
+        # Its next instant and the number of that, in one store: an interrupt parts them never.
+        self._plan: tuple[int | None, int] = (None, 0)
+        # When its last run had ended. As its instants, on the timeline of the job.
         self._free = 0
 
     def _begin(self, now: int, wall: int) -> None:
@@ -110,10 +110,15 @@ class ScheduledJob:
         if isinstance(table, Daily):
             # One that is just now, too.
             following = table.next_after(instant_of(wall - 1000))
-            self._due = None if following is None else ns_of(following)
+            due = None if following is None else ns_of(following)
         else:
-            self._due = now + table.first_ns
-        self._free = self._due or 0
+            due = now + table.first_ns
+        self._plan = (due, 0)
+        self._free = due or 0
+
+    @property
+    def _due(self) -> int | None:
+        return self._plan[0]
 
     @property
     def name(self) -> str:
@@ -128,9 +133,10 @@ class ScheduledJob:
     @property
     def next_due(self) -> float | datetime | None:
         """When it is due next, or was when it is running; None when it is never again."""
-        if self._due is None or self._cancelled:
+        due = self._due
+        if due is None or self._cancelled:
             return None
-        return instant_of(self._due) if self._on_wall else self._due / NS
+        return instant_of(due) if self._on_wall else due / NS
 
     def cancel(self) -> bool:
         """Take it off: no run of it begins any more. Says whether that changes anything."""
@@ -150,13 +156,13 @@ class ScheduledJob:
         table = self._table
         if isinstance(table, Daily):
             return f"{self._name}@{instant_of(due).astimezone(table.zone).isoformat()}"
-        return f"{self._name}#{self._number}"
+        return f"{self._name}#{self._plan[1]}"
 
-    def _add(self, *, runs: int = 0, missed: int = 0, error: Exception | None = None) -> None:
+    def _plus(self, *, runs: int = 0, missed: int = 0, error: Exception | None = None) -> JobReport:
         old = self._counts
-        self._counts = JobReport(
+        return JobReport(
             old.runs + runs,
             old.missed + missed,
             old.failed + (error is not None),
-            error or old.last_error,
+            old.last_error if error is None else error,
         )

@@ -9,13 +9,15 @@ Rules (M1-M3 of the contracts):
 - Work whose bound has passed before it begins is stale: it is not begun. The look is at the last
   moment.
 - Each accepted piece ends in exactly one way, and a final report does not change.
+- Work is taken from where it was when it has come to where it goes: what an interrupt leaves half
+  done is done again.
 
 What must not live here: clocks, locks, waiting, calling handlers.
 """
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from typing import TYPE_CHECKING, Any, final
 
 from timebounds._checks import FAR_NS, count, member, nanoseconds
@@ -67,8 +69,8 @@ class Mailbox:
         # Work that waits for room, in order.
         self.wanting: deque[Work[Any]] = deque()
         # Ended without being completed, and not yet handed to the dead-letter sink.
-        self.ownerless: deque[Work[Any]] = deque()
-        self._ended: Counter[WorkOutcome] = Counter()
+        self.ownerless: dict[Work[Any], bool] = {}
+        self._ended = dict.fromkeys(WorkOutcome, 0)
         # When each recent key was accepted, and in which order.
         self._keys: dict[Hashable, int] = {}
         self._recent: deque[tuple[int, Hashable]] = deque()
@@ -107,12 +109,14 @@ class Mailbox:
                 work._waker = StopSignal()
                 self.wanting.append(work)
                 return None
-            self._end(self.queue.popleft(), WorkOutcome.DROPPED, now)
+            self._end(self.queue[0], WorkOutcome.DROPPED, now)
         self._accept(work, now)
         return Admission.ACCEPTED
 
     def withdraw(self, work: Work[Any], now: int) -> bool:
         """Take back work that waits, for room or its turn, as if it had never come."""
+        if work._accepted_at is None and work._waker is None:
+            return False
         if work in self.wanting:
             self.wanting.remove(work)
             return True
@@ -126,38 +130,45 @@ class Mailbox:
         return False
 
     def take(self, now: int) -> Work[Any] | None:
-        """Begin the next piece of work, or say that there is none. Stale work is skipped."""
-        while self.queue:
-            work = self.queue.popleft()
-            self._let_in(now)
+        """Begin the next piece of work, or end it when it is stale; None when there is none."""
+        if not self.queue:
+            return None
+        work = self.queue[0]
+        try:
             late = work._stale_by(now)
-            if late is not None:
+        except Exception as error:  # noqa: BLE001  (a wall clock that tells no instant)
+            self._end(work, WorkOutcome.FAILED, now, error)
+        else:
+            if late is None:
+                work._begun_at = now
+                self.running[work] = None
+                self.queue.popleft()
+            else:
                 self._end(work, WorkOutcome.STALE, now, late=late)
-                continue
-            work._begun_at = now
-            self.running[work] = None
-            return work
-        return None
+        self._let_in(now)
+        return work
 
     def finish(
         self, work: Work[Any], outcome: WorkOutcome, now: int, error: BaseException | None
     ) -> None:
         """End work that was begun; nothing changes when it was given up meanwhile."""
         if work in self.running:
-            del self.running[work]
             self._end(work, outcome, now, error)
 
-    def close(self) -> list[Work[Any]]:
-        """Accept nothing any more; return whoever waited for room, to be woken."""
+    def close(self) -> None:
+        """Accept nothing any more; wake whoever waits for room."""
         self.closed = True
-        turned_away = list(self.wanting)
-        self.wanting.clear()
-        return turned_away
+        while self.wanting:
+            # Woken first: an interrupt in between leaves them to the next call.
+            waker = self.wanting[0]._waker
+            assert waker is not None
+            waker.request("closed")
+            self.wanting.popleft()
 
     def stop_draining(self, now: int) -> None:
         """Begin nothing any more: what waits is unstarted."""
         while self.queue:
-            self._end(self.queue.popleft(), WorkOutcome.UNSTARTED, now)
+            self._end(self.queue[0], WorkOutcome.UNSTARTED, now)
 
     def give_up(self, now: int) -> None:
         """End what is still under way as interrupted: from here on nothing changes."""
@@ -176,12 +187,14 @@ class Mailbox:
     def _let_in(self, now: int) -> None:
         """Give room to whoever has waited longest for it."""
         while self.wanting and len(self.queue) < self._capacity:
-            work = self.wanting.popleft()
-            # Since it began to wait its key may have come in, or its bound passed.
-            if work._stale_by(now) is None and not self._is_duplicate(work._key, now):
+            work = self.wanting[0]
+            # Since it began to wait its key may have come in, or its deadline passed.
+            late = work._accepted_at is not None or work._late_by(now) is not None
+            if not late and not self._is_duplicate(work._key, now):
                 self._accept(work, now)
             assert work._waker is not None
             work._waker.request("room")
+            self.wanting.popleft()
 
     def _is_duplicate(self, key: Hashable | None, now: int) -> bool:
         while self._recent and self._recent[0][0] + self._window_ns <= now:
@@ -199,9 +212,17 @@ class Mailbox:
         *,
         late: int = 0,
     ) -> None:
-        work._end(outcome, now, error, late)
-        assert work._record is not None
-        self._ended[outcome] += 1
-        self.history.append(work._record)
+        """End what is under way, or comes next."""
+        if work._record is None:
+            work._end(outcome, now, error, late)
+        record = work._record
+        assert record is not None
         if outcome is not WorkOutcome.COMPLETED:
-            self.ownerless.append(work)
+            self.ownerless[work] = True
+        if not self.history or self.history[-1] is not record:
+            self.history.append(record)
+        self._ended[outcome] += 1
+        if work in self.running:
+            del self.running[work]
+        else:
+            self.queue.popleft()

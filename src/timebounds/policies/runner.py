@@ -48,7 +48,8 @@ class Runner:
         self._on_missed = _hook(on_missed, "on_missed")
         self._on_error = _hook(on_error, "on_error")
         self._agenda = Agenda()
-        self._running = False
+        # The runs that were begun, in order: it is the turn of the first. Each takes itself off.
+        self._runs: dict[object, None] = {}
         self._counts = [0, 0, 0]
 
     def add(
@@ -77,14 +78,13 @@ class Runner:
         self._agenda.close()
 
     def _wall_ns(self) -> int:
-        now: object = self._wall.now()
-        if not hasattr(now, "utcoffset"):
+        now: Any = self._wall.now()
+        if not hasattr(now, "utcoffset") or now.utcoffset() is None:
             msg = f"{self._wall!r}.now() returned {shown(now)}, not an aware datetime"
             raise ClockError(msg)
-        instant: Any = now
-        return ns_of(instant)
+        return ns_of(now)
 
-    def _enter(self, deadline: Deadline) -> None:
+    def _enter(self, deadline: Deadline, run: object) -> None:
         as_deadline(deadline)
         if deadline.clock is not self.clock:
             msg = (
@@ -92,15 +92,12 @@ class Runner:
                 "make both with one clock"
             )
             raise ClockError(msg)
-        if self._running:
+        self._runs[run] = None
+        if next(iter(list(self._runs))) is not run:
             msg = "a scheduler has one runner at a time, and another run() is under way"
             raise Busy(msg)
-        self._running = True
         self._counts = [0, 0, 0]
         self._agenda.recover()
-
-    def _leave(self) -> None:
-        self._running = False
 
     def _turn(self, deadline: Deadline) -> SchedulerOutcome | Due | Deadline:
         """Return why it ends, or what is to run, or until when nothing is."""
@@ -120,6 +117,8 @@ class Runner:
                 self._counts[1] += due.missed
                 if self._on_missed is not None:
                     self._on_missed(due.job, due.missed)
+                    if due.job._cancelled:
+                        return due._replace(due=None)
             return due
         left = agenda.left(now, self._wall_ns)
         return deadline if left is None else deadline.within(left / NS)

@@ -25,12 +25,15 @@ from timebounds.bounds.stop import StopSignal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
+    from types import TracebackType
 
     from timebounds._checks import Seconds
 
 __all__ = ["CacheReport", "Freshness"]
 
 ValueT = TypeVar("ValueT")
+# For how many ns a value is fresh, and until when.
+Lasting = tuple[int, Expiry | None]
 _ANY: Any = object()
 
 
@@ -63,7 +66,7 @@ class CacheReport(NamedTuple):
 class Entry(Generic[ValueT]):
     """A value, or (kept on demand) an error, and its times."""
 
-    __slots__ = ("ahead", "error", "expiry", "fresh", "plain", "stale", "value")
+    __slots__ = ("ahead", "error", "expiry", "fresh", "plain", "stale", "trace", "value")
 
     value: ValueT
     error: Exception | None
@@ -72,6 +75,8 @@ class Entry(Generic[ValueT]):
     fresh: int
     stale: int
     expiry: Expiry | None
+    # Of the error, as it came: each raise makes it longer.
+    trace: TracebackType | None
     # A value without an expiry of its own.
     plain: bool
 
@@ -80,8 +85,9 @@ class Entry(Generic[ValueT]):
 class Flight(Generic[ValueT]):
     """A load that is under way: who waits is woken by `done`, and finds the outcome."""
 
-    __slots__ = ("done", "outcome", "owner", "task", "waiters")
+    __slots__ = ("begun", "done", "outcome", "owner", "task", "waiters")
 
+    begun: bool
     done: StopSignal
     owner: object
     waiters: int
@@ -89,7 +95,7 @@ class Flight(Generic[ValueT]):
     """None also when it ended without one that is any of the others' business."""
 
     def __init__(self, owner: object) -> None:
-        self.done = StopSignal()
+        self.begun = False
         self.outcome = None
         self.owner = owner
         self.task: Any = None
@@ -159,14 +165,15 @@ class Shelf(Generic[ValueT]):
         except KeyError:
             return  # dropped a moment ago
 
-    def begin(self, key: Hashable, owner: object) -> Flight[ValueT] | None:
-        """Begin a load; None when one is under way."""
+    def begin(self, key: Hashable, flight: Flight[ValueT]) -> bool:
+        """Begin a load, unless one is under way; say so."""
         if key in self.flights:
-            return None
-        flight: Flight[ValueT] = Flight(owner)
+            return False
+        flight.done = StopSignal()
+        flight.begun = True
         self.flights[key] = flight
         self._counts[2] += 1
-        return flight
+        return True
 
     def end(
         self,
@@ -174,18 +181,21 @@ class Shelf(Generic[ValueT]):
         flight: Flight[ValueT],
         outcome: Returned[ValueT] | Exception | None,
         now: int,
+        lasting: Lasting,
     ) -> None:
-        """End a load: store what it brought, unless the key was dropped meanwhile."""
+        """End a load: store what it brought, unless the key was dropped or put meanwhile."""
         flight.outcome = outcome
         current = self.flights.get(key) is flight
         if current:
             del self.flights[key]
         if isinstance(outcome, Returned):
             if current:
-                self.put(key, outcome.value, now)
+                self.put(key, outcome.value, now, lasting)
             return
         self._counts[3] += 1
-        if outcome is not None and current and self._errors_ns:
+        keeps = outcome is not None and current and self._errors_ns
+        # Not in the place of a value that is still good for something.
+        if keeps and self.look(key, now)[1] is None:
             self._keep(key, _ANY, outcome, now + self._errors_ns, None)
 
     def abandon(self, key: Hashable, flight: Flight[ValueT]) -> None:
@@ -197,17 +207,21 @@ class Shelf(Generic[ValueT]):
         """Count what was handed out instead of loaded."""
         self._counts[freshness is Freshness.STALE] += 1
 
-    def put(self, key: Hashable, value: ValueT, now: int) -> None:
-        """Store a value; what `fresh_for` says of it is asked here."""
+    def lasting(self, value: ValueT) -> Lasting:
+        """Ask `fresh_for` of a value. That is not ours, and takes its time: outside of locks."""
         length: object = self._fresh_for
         if callable(length):
             length = length(value)
         if isinstance(length, Expiry):
             # By the wall clock; but one that is set back makes nothing fresh for longer.
-            left = min(FAR_NS, round(length.remaining() * NS))
-            self._keep(key, value, None, now + left, length)
-        else:
-            self._keep(key, value, None, now + nanoseconds(length, "fresh_for"), None)
+            return min(FAR_NS, round(length.remaining() * NS)), length
+        return nanoseconds(length, "fresh_for"), None
+
+    def put(self, key: Hashable, value: ValueT, now: int, lasting: Lasting) -> None:
+        """Store a value. What is being loaded may be older: it is not stored."""
+        self.flights.pop(key, None)
+        left, expiry = lasting
+        self._keep(key, value, None, now + left, expiry)
 
     def _keep(
         self,
@@ -219,14 +233,16 @@ class Shelf(Generic[ValueT]):
     ) -> None:
         entry: Entry[ValueT] = Entry()
         entry.value, entry.error, entry.expiry = value, error, expiry
+        entry.trace = None if error is None else error.__traceback__
         entry.plain = error is None and expiry is None
         entry.fresh, entry.stale = fresh, fresh + self._stale_ns
         entry.ahead = fresh if error is not None else fresh - self._ahead_ns
-        self.entries[key] = entry
-        self.entries.move_to_end(key)
-        if len(self.entries) > self._max_size:
+        # Room first: an interrupt leaves too little, and never too much.
+        self.entries.pop(key, None)
+        if len(self.entries) >= self._max_size:
             self.entries.popitem(last=False)
             self._counts[4] += 1
+        self.entries[key] = entry
 
     def drop(self, key: Hashable, value: object = _ANY) -> bool:
         """Drop a value, or (given one) only that very object; say whether it was there."""

@@ -11,8 +11,11 @@ Rules (G1, G3 of the contracts):
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from enum import Enum
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, NoReturn, final
 
 from timebounds._checks import NS, count, member, nanoseconds, shown
@@ -27,7 +30,8 @@ __all__ = ["After", "Daily", "Every", "Missed", "Missing", "Once", "Repeated"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-_DAY = timedelta(days=1)
+# A day after the last, on which what was held back comes.
+_END = date.max.toordinal() + 2
 
 
 @final
@@ -180,7 +184,7 @@ class Daily(Value):
           missing=Missing.SHIFT)
 
     Args:
-        times: naive `datetime.time`s.
+        times: naive `datetime.time` objects.
         zone: a name of the time zone database, or a `tzinfo`.
         repeated: of a time that comes twice on a day, which is meant.
         missing: of a time that never comes on a day, what becomes of it.
@@ -219,23 +223,31 @@ class Daily(Value):
 
     def next_after(self, instant: datetime) -> datetime | None:
         """Return the first instant after this one, in UTC; None at the end of the calendar."""
-        try:
-            # Its own day may have begun before the UTC one.
-            day = (instant.astimezone(self.zone) - _DAY).date()
-            while True:
-                for each in self._on(day):
-                    if each > instant:
-                        return each
-                day += _DAY
-        except OverflowError:
-            return None
+        return next(self._after(instant), None)
 
-    def _on(self, day: date) -> list[datetime]:
-        """Return the instants of one day, in UTC and in order."""
-        return sorted(each for at in self.times for each in self._instants(day, at))
+    def _after(self, last: datetime) -> Iterator[datetime]:
+        """Yield all instants after this one, in order."""
+        held: list[datetime] = []
+        # Its own date, the zone's and that of a run that was shifted are a day apart, each.
+        for number in range(max(1, last.toordinal() - 3), _END):
+            # When clocks are set at midnight, runs of one day lie among those of the next.
+            both = sorted([*held, *self._on(number)])
+            ready = bisect_right(both, held[-1]) if held else 0
+            for each in both[:ready]:
+                if each > last:
+                    yield (last := each)
+            held = both[ready:]
 
-    def _instants(self, day: date, at: time) -> Iterator[datetime]:
-        plain = datetime.combine(day, at)
+    def _on(self, number: int) -> Iterator[datetime]:
+        """Yield the instants of one day, in UTC."""
+        if number <= date.max.toordinal():
+            day = date.fromordinal(number)
+            for at in self.times:
+                # At its ends the calendar has no instant for a time of every zone.
+                with suppress(OverflowError):
+                    yield from self._instants(datetime.combine(day, at))
+
+    def _instants(self, plain: datetime) -> Iterator[datetime]:
         first, second = (
             plain.replace(tzinfo=self.zone, fold=fold).astimezone(UTC) for fold in (0, 1)
         )
@@ -253,21 +265,16 @@ class Daily(Value):
 
     def passed(self, due: int, now: int) -> int:
         """Return how many instants lie from `due`, which is one, up to and with `now`."""
-        passed = 0
-        following: int | None = due
-        while following is not None and following <= now:
-            passed += 1
-            following = self.forward(following, 1)
-        return passed
+        end = instant_of(now)
+        later = takewhile(lambda each: each <= end, self._after(instant_of(due)))
+        return 1 + sum(1 for _ in later)
 
     def forward(self, due: int, steps: int) -> int | None:
         """Return the instant so many steps after `due`."""
-        for _ in range(steps):
-            following = self.next_after(instant_of(due))
-            if following is None:
-                return None
-            due = ns_of(following)
-        return due
+        if not steps:
+            return due
+        following = next(islice(self._after(instant_of(due)), steps - 1, None), None)
+        return None if following is None else ns_of(following)
 
 
 Timetable = Every | After | Once | Daily
