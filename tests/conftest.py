@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import gc
+import itertools
 import logging
 import os
 import random
@@ -136,6 +137,18 @@ def pytest_collection_finish():
     # test cheap enough to do always: a task destroyed later would be held against another test.
     gc.collect()
     gc.freeze()
+
+
+# What pytest keeps of the tests that have ended would make it dear again.
+_AGAIN_AFTER = 100
+_ended = itertools.count(1)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_logfinish():
+    if next(_ended) % _AGAIN_AFTER == 0:
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)
