@@ -155,7 +155,6 @@ BANS = (
         ("socket", "ssl"),
         allowed=(
             "bounds.lookup",
-        "bounds.ownership",
             "blocking",
             "aio.ports",
             "aio.sending_ports",
