@@ -651,7 +651,7 @@ def test_what_was_opened_is_closed_when_a_stop_comes_between(colour, step, secur
     with serving(tls=secure) as address:
         options = client_side() if secure else {}
         error = colour.fails(StopRequested, address, after(5).stopping(stop), **options)
-        early = step == "_connect" or not secure
+        early = step != "_shake"
         assert error.report.phase == ("connect" if early else "handshake")
 
 

@@ -90,7 +90,8 @@ class TaskDialPort:
     """Carries out the steps of dialing for a task."""
 
     __slots__ = (
-        "_address", "_context", "_hostname", "_resolver", "_sock", "_source", "lookup", "streams",
+        "_address", "_context", "_hostname", "_reader", "_resolver", "_source", "_transport",
+        "lookup", "streams",
     )  # fmt: skip
 
     lookup: Question[Any] | None
@@ -109,7 +110,8 @@ class TaskDialPort:
         self._source = source
         self._context = context
         self._hostname = hostname
-        self._sock: socket.socket | None = None
+        # The loop's own, over the socket, plain.
+        self._transport: Any = None
         self.lookup = None
         self.streams = None
 
@@ -118,7 +120,7 @@ class TaskDialPort:
         try:
             if isinstance(step, Lookup):
                 return await self._look_up(deadline)
-            do = self._dial if isinstance(step, Dial) else self._make_streams
+            do = self._dial if isinstance(step, Dial) else self._shake
             ready = await do(step, deadline)
         except Exception as error:  # noqa: BLE001  (the plan decides what follows)
             return Raised(error)
@@ -126,11 +128,8 @@ class TaskDialPort:
 
     async def close(self) -> None:
         """Close what was opened and is not wanted."""
-        if self._sock is not None:
-            self._sock.close()
-            self._sock = None
-        if self.streams is not None:
-            self.streams[1].transport.abort()
+        if self._transport is not None:
+            self._transport.abort()
             # It closes its socket in the loop's next turn.
             await asyncio.sleep(0)
 
@@ -143,21 +142,17 @@ class TaskDialPort:
 
     async def _dial(self, step: Any, deadline: Deadline) -> bool:
         family, kind, proto, _, address = step.endpoint
-        self._sock = sock = socket.socket(family, kind, proto)
-        connected = False
+        sock = socket.socket(family, kind, proto)
         try:
             sock.settimeout(0.0)
             if self._source is not None:
                 sock.bind(self._source)
-            connected = await self._connect(sock, address, step, deadline)
+            if await self._connect(sock, address, step, deadline):
+                return await self._make_streams(sock, step, deadline)
         finally:
-            if not connected:
+            if self._transport is None:
                 sock.close()
-                self._sock = None
-        # With TLS they are made in a step of their own, the handshake.
-        if connected and self._context is None:
-            connected = await self._make_streams(step, deadline)
-        return connected
+        return False
 
     async def _connect(
         self, sock: socket.socket, address: Any, step: Step, deadline: Deadline
@@ -178,31 +173,73 @@ class TaskDialPort:
                 raise OSError(failure, os.strerror(failure)) from None
         return True
 
-    async def _make_streams(self, step: Step, deadline: Deadline) -> bool:
-        """Make the loop's streams over the socket, which is theirs from here on."""
-        sock: Any = self._sock
-        self._sock = None
-        secure: dict[str, Any] = {}
-        if self._context is not None:
-            secure = {"server_hostname": self._hostname, "ssl_handshake_timeout": _LONG}
-        making = asyncio.ensure_future(
-            asyncio.open_connection(sock=sock, ssl=self._context, **secure)
+    async def _make_streams(self, sock: Any, step: Step, deadline: Deadline) -> bool:
+        """Make the loop's transport over the socket, which is its own from here on."""
+        loop = asyncio.get_running_loop()
+        protocol = self._protocol() if self._context is None else _Quiet()
+        making = asyncio.ensure_future(loop.create_connection(lambda: protocol, sock=sock))
+        try:
+            made = await self._finish(making, step, deadline)
+        finally:
+            if not making.cancelled() and making.exception() is None:
+                # Also what was made in the very turn of a cancel.
+                self._transport = making.result()[0]
+        if made and self._context is None:
+            self._attach(self._transport, protocol)
+        return made
+
+    async def _shake(self, step: Step, deadline: Deadline) -> bool:
+        loop = asyncio.get_running_loop()
+        protocol = self._protocol()
+        assert self._transport is not None
+        assert self._context is not None
+        # The plain transport stays ours until its end: what `create_connection` makes for TLS is
+        # nobody's when it is cancelled before the handshake has begun.
+        shaking = asyncio.ensure_future(
+            loop.start_tls(
+                self._transport,
+                protocol,
+                self._context,
+                server_hostname=self._hostname,
+                ssl_handshake_timeout=_LONG,
+            )
         )
+        made = await self._finish(shaking, step, deadline)
+        if made:
+            secure: Any = shaking.result()
+            protocol.connection_made(secure)
+            self._attach(secure, protocol)
+        return made
+
+    async def _finish(self, making: asyncio.Future[Any], step: Step, deadline: Deadline) -> bool:
+        """Wait for something that is being made; what is not made in time is not made."""
         try:
             made = await wait(making, step, deadline)
         finally:
             if not making.done():
                 making.cancel()
                 await asyncio.wait({making})
-            if not making.cancelled() and making.exception() is None:
-                # Also what was made in the very turn of a cancel.
-                self.streams = making.result()
-            else:
-                # Perhaps it has not even begun, and nobody else would.
-                sock.close()
         if made:
             making.result()
         return made
+
+    def _protocol(self) -> asyncio.StreamReaderProtocol:
+        loop = asyncio.get_running_loop()
+        self._reader = asyncio.StreamReader(loop=loop)
+        return asyncio.StreamReaderProtocol(self._reader, loop=loop)
+
+    def _attach(self, transport: Any, protocol: Any) -> None:
+        loop = asyncio.get_running_loop()
+        writer = asyncio.StreamWriter(transport, protocol, self._reader, loop)
+        self.streams = (self._reader, writer)
+
+
+class _Quiet(asyncio.Protocol):
+    """Reads nothing: what comes is for the handshake."""
+
+    def connection_made(self, transport: Any) -> None:
+        """Pause before the first read."""
+        transport.pause_reading()
 
 
 @final
