@@ -281,3 +281,20 @@ def test_a_long_line_takes_no_more_than_its_length(pair):
     with running(send), sock.makefile("r", encoding="ascii") as file:
         assert file.readline() == line
         assert file.readline() == ""
+
+
+def test_a_piece_of_a_line_is_handed_out_and_the_rest_follows(pair):
+    """W2: as the standard library's, by size."""
+    sock, theirs = pair
+    theirs.sendall(b"abcdef\nghi\n")
+    with sock.makefile("r", encoding="ascii") as file:
+        assert [file.readline(2), file.readline(3), file.readline(9), file.readline()] == [
+            "ab",
+            "cde",
+            "f\n",
+            "ghi\n",
+        ]
+    theirs.sendall(b"a line without its end")
+    with sock.makefile("r", encoding="ascii") as file:
+        assert file.readline(4) == "a li"
+        assert file.readline(4) == "ne w"

@@ -439,6 +439,14 @@ def test_a_stop_ends_a_call_that_waits():
             theirs.recv(1, socket.MSG_DONTWAIT)
 
 
+def test_a_truth_is_a_number_as_in_the_standard_library(pair):
+    sock, _ = pair
+    sock.settimeout(True)
+    assert sock.gettimeout() == 1.0
+    sock.settimeout(False)
+    assert sock.gettimeout() == 0.0
+
+
 def test_on_a_loops_thread_it_is_not_refused(pair):
     """R11: its client would have blocked the loop anyway."""
     sock, theirs = pair

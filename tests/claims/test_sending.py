@@ -23,7 +23,14 @@ from timebounds import (
     StopSignal,
     Unfinished,
 )
-from timebounds.testing import Accept, Failure, FakeClock, ScriptedSocket, Silence
+from timebounds.testing import (
+    Accept,
+    Failure,
+    FakeClock,
+    ScriptedSocket,
+    ScriptedStream,
+    Silence,
+)
 
 KIB = 1024
 
@@ -388,3 +395,17 @@ def test_a_writer_whose_drain_only_wants_a_turn_is_given_one():
         assert writer.limits == {"high": 2, "low": 1}
 
     asyncio.run(main())
+
+
+def test_a_scripted_stream_takes_what_is_sent():
+    """F4: through the port of a stream writer."""
+    clock = FakeClock()
+    stream = ScriptedStream(clock)
+
+    async def main():
+        made = AsyncBudgetedSender(stream)
+        await made.send_all(b"hello", clock.deadline(1))
+        return made.report
+
+    assert clock.run(main()).accepted == 5
+    assert stream.sent == b"hello"

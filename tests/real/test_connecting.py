@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import errno
 import inspect
 import os
 import resource
@@ -43,6 +44,7 @@ from timebounds import (
 from timebounds.aio.connection import TaskDialPort
 from timebounds.blocking.dial_port import DialPort
 from timebounds.bounds.lookup import SLOTS
+from timebounds.policies.dialing import Dial
 from timebounds.testing import FakeClock
 
 pytestmark = pytest.mark.real
@@ -653,6 +655,31 @@ def test_what_was_opened_is_closed_when_a_stop_comes_between(colour, step, secur
         error = colour.fails(StopRequested, address, after(5).stopping(stop), **options)
         early = step != "_shake"
         assert error.report.phase == ("connect" if early else "handshake")
+
+
+@pytest.mark.parametrize("said", [(0,), (errno.EINPROGRESS, errno.EALREADY)])
+@pytest.mark.parametrize("refused", [0, 111])
+def test_a_connection_that_takes_its_time_is_waited_for(refused, said):
+    """K2: no loopback address does, and none is there at once: so a socket on paper."""
+    answers = list(said)
+    ours, theirs = socket.socketpair()
+
+    class Slow:
+        def connect_ex(self, address):
+            return answers.pop(0)
+
+        def fileno(self):
+            return ours.fileno()
+
+        def getsockopt(self, level, option):
+            return refused
+
+    with ours, theirs:
+        port = DialPort(("10.0.0.1", 80))
+        step = Dial(None, 10**9, time.monotonic_ns())
+        fails = refused and len(said) > 1
+        with pytest.raises(ConnectionRefusedError) if fails else contextlib.nullcontext():
+            assert port._connect(Slow(), ("10.0.0.1", 80), step, after(5))
 
 
 def test_a_handshake_waits_in_the_direction_that_it_asks_for():

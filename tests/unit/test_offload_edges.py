@@ -30,7 +30,7 @@ from timebounds import (
 from timebounds.aio import completion
 from timebounds.aio.arguments import errand
 from timebounds.aio.handle import OffloadHandle
-from timebounds.bounds._threads import Pool, _discard
+from timebounds.bounds._threads import POOL, Pool, _discard
 from timebounds.testing import FakeClock, Gate
 
 
@@ -460,3 +460,31 @@ def test_a_clock_that_goes_back_while_a_byte_is_taken_says_so_and_keeps_it():
         assert receiver.pending == b"ab"
 
     asyncio.run(main())
+
+
+def test_a_cancel_between_the_return_and_its_delivery_makes_the_value_late():
+    """O5: the loop was held up while the thread returned."""
+    late, entered, gate = [], threading.Event(), threading.Event()
+
+    def fn():
+        entered.set()
+        gate.wait(20)
+        return "value"
+
+    async def main():
+        async with ShieldedOffload() as scope:
+            task = asyncio.ensure_future(
+                scope.run(fn, deadline=Deadline.after(30), on_late_result=late.append)
+            )
+            await until(entered.is_set)
+            gate.set()
+            pause = threading.Event()
+            # In this very turn: nothing is delivered before it ends.
+            while POOL.working():
+                pause.wait(0.001)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    asyncio.run(main())
+    assert late == ["value"]

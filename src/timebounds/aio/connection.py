@@ -143,16 +143,18 @@ class TaskDialPort:
     async def _dial(self, step: Any, deadline: Deadline) -> bool:
         family, kind, proto, _, address = step.endpoint
         sock = socket.socket(family, kind, proto)
+        made = False
         try:
             sock.settimeout(0.0)
             if self._source is not None:
                 sock.bind(self._source)
-            if await self._connect(sock, address, step, deadline):
-                return await self._make_streams(sock, step, deadline)
+            connected = await self._connect(sock, address, step, deadline)
+            made = connected and await self._make_streams(sock, step, deadline)
         finally:
-            if self._transport is None:
+            # What became its transport's is closed with that.
+            if not made and self._transport is None:
                 sock.close()
-        return False
+        return made
 
     async def _connect(
         self, sock: socket.socket, address: Any, step: Step, deadline: Deadline
@@ -181,9 +183,9 @@ class TaskDialPort:
         try:
             made = await self._finish(making, step, deadline)
         finally:
-            if not making.cancelled() and making.exception() is None:
-                # Also what was made in the very turn of a cancel.
-                self._transport = making.result()[0]
+            # Also what was made in the very turn of a cancel.
+            failed = making.cancelled() or making.exception() is not None
+            self._transport = None if failed else making.result()[0]
         if made and self._context is None:
             self._attach(self._transport, protocol)
         return made

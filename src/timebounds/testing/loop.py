@@ -250,9 +250,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         working = self._working + len(self._jobs) + sum(pool.working() for pool in pools)
         # Those that nobody waits for any more may take for ever.
         lookup: Any = sys.modules.get("timebounds.bounds.lookup")
-        if lookup is not None:
-            working += len(lookup.AWAITED)
-            pools += (lookup.SLOTS,)
+        working += 0 if lookup is None else len(lookup.AWAITED)
+        pools += () if lookup is None else (lookup.SLOTS,)
         if not working:
             return False
         pooled = {thread for pool in pools for thread in list(pool.threads)}
