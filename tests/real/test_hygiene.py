@@ -62,9 +62,11 @@ def test_nothing_grows_with_the_number_of_operations(line, timeout):
     with line() as (ours, theirs):
         ours.settimeout(timeout)
         receiver = BudgetedReceiver(ours, idle_timeout=1)
-        descriptors, threads = open_descriptors(), threading.active_count()
+        descriptors, threads = open_descriptors(), set(threading.enumerate())
         assert growth(lambda: receive_everything(ours, theirs, receiver), 1_000) < 4096
-        assert (open_descriptors(), threading.active_count()) == (descriptors, threads)
+        assert open_descriptors() == descriptors
+        # One of before may have ended meanwhile, for want of work.
+        assert set(threading.enumerate()) <= threads
 
 
 @pytest.mark.soak
