@@ -23,6 +23,7 @@ from timebounds import (
     offload_job,
     wait_requested,
 )
+from timebounds.bounds.lookup import SLOTS
 from timebounds.testing import FakeClock, Gate, Trace
 from timebounds.testing.loop import VirtualLoop
 
@@ -963,3 +964,12 @@ def test_time_stands_still_while_a_subprocess_runs(shell):
 
     clock.run(main())
     assert clock.now() == 5.0
+
+
+def test_a_thread_that_rests_after_a_lookup_is_nobody_who_will_wake_the_loop():
+    """F1: nor one of a worker."""
+    SLOTS.submit(lambda: None)
+    while not SLOTS.resting or SLOTS.working():
+        threading.Event().wait(0.001)
+    with pytest.raises(ClockError, match="after 0 real seconds"):
+        FakeClock().run(for_ever())

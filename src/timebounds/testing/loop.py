@@ -262,7 +262,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """Say whether somebody outside may wake the loop: a descriptor or a thread."""
         if self._signals or len(self._watched.get_map()) > len(self._own):
             return True
-        resting = {thread for pool in _pools() for thread in list(pool.resting)}
+        threads: Any = sys.modules.get("timebounds.bounds._threads")
+        # Of lookups and workers, too.
+        resting: set[threading.Thread] = set() if threads is None else threads.all_resting()
         waiting = self._clock.waiting_threads()
         me = threading.current_thread()
         for each in threading.enumerate():
