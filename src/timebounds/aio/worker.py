@@ -47,7 +47,7 @@ class AsyncWorker(Desk[PayloadT]):
     ) -> None:
         super().__init__(handle, capacity=capacity, overflow=overflow, **options)
         self._most = count(tasks, "tasks", minimum=1)
-        # Each, and whether it has begun.
+        # Held here: a loop holds its tasks weakly.
         self._tasks: set[asyncio.Task[None]] = set()
 
     def _new_lock(self) -> AbstractContextManager[Any]:

@@ -115,9 +115,7 @@ class Desk(Generic[PayloadT]):
         if expires is not None and not isinstance(expires, Expiry):
             msg = f"expires must be an Expiry such as Expiry.after(60), not {shown(expires)}"
             raise TypeError(msg)
-        if self._box.closed:
-            msg = "the worker is closed and takes no more work"
-            raise QueueClosed(msg)
+        self._box.refuse_closed()
         if self._check is not None:
             self._check(payload)
         deadline.check("submit")

@@ -90,15 +90,19 @@ class Mailbox:
             len(self.running),
         )
 
+    def refuse_closed(self) -> None:
+        """Raise QueueClosed when nothing is accepted any more."""
+        if self.closed:
+            msg = "the worker is closed and takes no more work"
+            raise QueueClosed(msg)
+
     def admit(self, work: Work[Any], now: int) -> Admission | None:
         """Accept or refuse work; None when it waits for room from here on.
 
         Raises:
             QueueClosed, QueueFull: it is refused.
         """
-        if self.closed:
-            msg = "the worker is closed and takes no more work"
-            raise QueueClosed(msg)
+        self.refuse_closed()
         if self._is_duplicate(work._key, now):
             return Admission.DUPLICATE
         if self.wanting or len(self.queue) >= self._capacity:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum, StrEnum
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, final
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, final
 
 from timebounds._checks import NS
 from timebounds.bounds.deadline import Deadline
@@ -190,6 +190,3 @@ class Work(Generic[PayloadT]):
         queued = (now if begun is None else begun) - accepted
         ran = 0 if begun is None else now - begun
         self._record = WorkRecord(self._key, outcome, queued / NS, ran / NS, late / NS, error)
-
-
-Anything = Work[Any]
