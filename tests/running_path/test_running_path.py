@@ -453,7 +453,7 @@ def test_15_the_end_without_grace_accounts_for_all_and_does_not_change():
 
 
 INTERRUPTED = """
-import asyncio, sys
+import asyncio, sys, threading
 sys.path.insert(0, sys.argv[1])
 from coordinator import Command
 from pager import Pager
@@ -467,7 +467,13 @@ async def main(pager):
     client = PagerClient(pager.address, MemoryJournal(), note=note)
     await offload_job(client.page, Command("k", "t"), deadline=Deadline.after(30))
 
+def tell(pager):
+    while not pager.asked:
+        threading.Event().wait(0.001)
+    note("asked")
+
 with Pager("hang") as pager:
+    threading.Thread(target=tell, args=[pager], daemon=True).start()
     try:
         asyncio.run(main(pager))
     except KeyboardInterrupt:
@@ -488,7 +494,7 @@ def test_16_ctrl_c_keeps_the_order_in_a_real_process(times):
         text=True,
     ) as child:
         assert child.stdout.readline() == "attempt 1\n"
-        threading.Event().wait(0.2)
+        assert child.stdout.readline() == "asked\n"
         for _ in range(times):
             os.kill(child.pid, signal.SIGINT)
             threading.Event().wait(0.02)
