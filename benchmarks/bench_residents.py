@@ -119,20 +119,30 @@ def bench_agenda(quick, claims) -> None:
 # ---------------------------------------------------------------- the worker
 
 
+class Handler:
+    """What is done with each piece, by all contestants; says when it was the last one."""
+
+    def __init__(self, count, event):
+        self.left = count
+        self.done = event
+
+    def handle(self, _):
+        self.left -= 1
+        if not self.left:
+            self.done.set()
+
+    async def ahandle(self, work):
+        self.handle(work)
+
+
 def through_worker(count) -> float:
-    done, handled = threading.Event(), []
-
-    def handle(work):
-        handled.append(work)
-        if len(handled) == count:
-            done.set()
-
-    worker = Worker(handle, capacity=count, overflow=Overflow.REJECT)
+    handler = Handler(count, threading.Event())
+    worker = Worker(handler.handle, capacity=count, overflow=Overflow.REJECT)
     deadline = Deadline.after(600)
     began = time.perf_counter()
     for n in range(count):
         worker.submit(n, deadline)
-    done.wait()
+    handler.done.wait()
     took = time.perf_counter() - began
     worker.close(Deadline.after(5))
     return took / count
@@ -140,39 +150,32 @@ def through_worker(count) -> float:
 
 def through_queue(count) -> float:
     line: queue.Queue[int] = queue.Queue(count)
-    done = threading.Event()
+    handler = Handler(count, threading.Event())
 
     def consume():
         for _ in range(count):
-            line.get()
+            handler.handle(line.get())
             line.task_done()
-        done.set()
 
     thread = threading.Thread(target=consume)
     thread.start()
     began = time.perf_counter()
     for n in range(count):
         line.put(n, timeout=600)
-    done.wait()
+    handler.done.wait()
     took = time.perf_counter() - began
     thread.join()
     return took / count
 
 
 async def through_async_worker(count) -> float:
-    done, handled = asyncio.Event(), []
-
-    async def handle(work):
-        handled.append(work)
-        if len(handled) == count:
-            done.set()
-
-    worker = AsyncWorker(handle, capacity=count, overflow=Overflow.REJECT)
+    handler = Handler(count, asyncio.Event())
+    worker = AsyncWorker(handler.ahandle, capacity=count, overflow=Overflow.REJECT)
     deadline = Deadline.after(600)
     began = time.perf_counter()
     for n in range(count):
         await worker.submit(n, deadline)
-    await done.wait()
+    await handler.done.wait()
     took = time.perf_counter() - began
     await worker.close(Deadline.after(5))
     return took / count
@@ -180,10 +183,11 @@ async def through_async_worker(count) -> float:
 
 async def through_async_queue(count) -> float:
     line: asyncio.Queue[int] = asyncio.Queue(count)
+    handler = Handler(count, asyncio.Event())
 
     async def consume():
         for _ in range(count):
-            await line.get()
+            await handler.ahandle(await line.get())
             line.task_done()
 
     task = asyncio.ensure_future(consume())

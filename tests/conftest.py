@@ -8,6 +8,7 @@ import itertools
 import logging
 import os
 import random
+import signal
 import sys
 import threading
 import time
@@ -31,7 +32,25 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile("soak", settings.get_profile("ci"), max_examples=10_000)
+settings.register_profile("mutate", settings.get_profile("ci"), max_examples=20)
 settings.load_profile("ci")
+
+# ---------------------------------------------------------------- mutation
+
+# Some tests run for each mutant: few examples then, the quick ones first, and calls that are three
+# frames deep.
+MUTATING = "MUTANT_UNDER_TEST" in os.environ
+LAST = {"properties": 1, "real": 2}
+
+if MUTATING:
+    settings.load_profile("mutate")
+    sys.setrecursionlimit(5_000)
+
+# ---------------------------------------------------------------- interrupts
+
+# Where the suite was started in the background, a shell has Ctrl-C ignored.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # ---------------------------------------------------------------- order
 
@@ -53,6 +72,9 @@ def pytest_report_header(config):
 
 def pytest_collection_modifyitems(config, items):
     """Shuffle the files, and the tests within each; a file's shared fixtures keep it whole."""
+    if MUTATING:
+        items.sort(key=lambda item: LAST.get(item.path.parent.name, 0))
+        return
     chance = random.Random(config.getoption("--order-seed"))
     files = {}
     for item in items:

@@ -193,18 +193,17 @@ class SQLiteJournal:
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorcode & 0xFF not in _OTHERS:
                     raise
-                # SQLite counts in whole milliseconds, and may come back a little early.
-                if deadline.remaining() <= 0:
-                    text = deadline._missed("journal", deadline._now())
-                    raise DeadlineExceeded(f"{text}, another one writes") from error
-            deadline.check("journal")
+                busy = error
+            # SQLite counts in whole milliseconds, and may come back a little early.
+            try:
+                deadline.check("journal")
+            except DeadlineExceeded as error:
+                raise DeadlineExceeded(f"{error}, another one writes") from busy
 
     def _open(self, deadline: Deadline) -> sqlite3.Connection:
-        seconds = deadline.timeout()
-        # It looks again and again while another one writes, for so long.
-        connection = sqlite3.connect(
-            self._path, timeout=86_400.0 if seconds is None else seconds, isolation_level=None
-        )
+        # It looks again and again while another one writes, for so long; once without any left.
+        seconds = min(deadline.remaining(), 86_400.0)
+        connection = sqlite3.connect(self._path, timeout=seconds, isolation_level=None)
         try:
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute(

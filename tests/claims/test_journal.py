@@ -17,6 +17,7 @@ from timebounds import (
     MemoryJournal,
     Progress,
     SQLiteJournal,
+    SteadyClock,
     StopRequested,
     StopSignal,
     publish_once,
@@ -238,6 +239,31 @@ def test_another_ones_write_is_waited_for_by_the_deadline(tmp_path):
     finally:
         other.close()
     assert journal.mark("a", Progress.IN_PROGRESS, Deadline.never())
+
+
+class Ticking(SteadyClock):
+    """A clock that goes on by a millisecond with each look."""
+
+    ns = 0
+
+    def now_ns(self):
+        self.ns += 1_000_000
+        return self.ns
+
+
+@pytest.mark.parametrize("looks", range(2, 12))
+def test_whoever_waited_for_another_one_is_told_so_wherever_the_deadline_comes(tmp_path, looks):
+    """J1."""
+    journal = SQLiteJournal(tmp_path / "journal.sqlite")
+    journal.mark("a", Progress.PENDING, soon())
+    other = sqlite3.connect(tmp_path / "journal.sqlite", isolation_level=None)
+    try:
+        other.execute("BEGIN EXCLUSIVE")
+        deadline = Deadline.at(looks / 1000, clock=Ticking())
+        with pytest.raises(DeadlineExceeded, match=r"^journal: .* another one writes"):
+            journal.mark("a", Progress.IN_PROGRESS, deadline)
+    finally:
+        other.close()
 
 
 def test_what_else_goes_wrong_with_the_file_is_told_as_it_is(tmp_path):

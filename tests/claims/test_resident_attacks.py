@@ -400,10 +400,9 @@ def test_whoever_asks_for_a_handlers_deadline_meanwhile_is_given_all_of_it():
     seen = []
 
     clock = FakeClock()
-    work = Work("payload", clock.deadline(100), None, None)
-    work._begun_at = 0
     stop = StopSignal()
-    work._tightened = (stop, 5_000_000_000)
+    work = Work("payload", clock.deadline(100), None, None, (stop, 5_000_000_000))
+    work._begun_at = 0
     stopping = Deadline.stopping
 
     def meanwhile(self, signal):

@@ -880,7 +880,7 @@ def test_a_key_that_was_taken_back_is_forgotten_and_may_come_again():
     box = Mailbox(5, Overflow.REJECT, 10, 5)
 
     def work():
-        return Work("a", clock.deadline(100), "k", None)
+        return Work("a", clock.deadline(100), "k", None, None)
 
     first = work()
     box.admit(first, clock.now_ns())

@@ -68,14 +68,13 @@ class AsyncWorker(Desk[PayloadT]):
         A cancel while it waits for room takes it back.
         """
         work = self._prepare(payload, deadline, key, expires)
-        room = self._room(deadline, wait)
+        room = deadline if wait is None else self._room(deadline, wait)
         try:
-            admission = self._offer(work)
-            if admission is None:
-                assert work._waker is not None
-                await wait_in_task(work._waker, room)
+            admission = self._box.admit(work, self._now())
+            if isinstance(admission, StopSignal):
+                await wait_in_task(admission, room)
                 admission = self._waited(work, room)
-            if admission is Admission.ACCEPTED:
+            if len(self._hands) < self._most and admission is Admission.ACCEPTED:
                 self._call_in()
         except BaseException:
             self._withdraw(work)
@@ -131,19 +130,27 @@ class AsyncWorker(Desk[PayloadT]):
     async def _work(self, hand: object) -> None:
         task = asyncio.current_task()
         assert task is not None
-        while (work := self._take(hand)) is not None:
+        done = None
+        while True:
+            work = self._box.take(self._now(), done)
+            done = None
+            if work is None:
+                # From here on whoever submits calls another one in.
+                self._hands.discard(hand)
+                return
+            if work._ended is not None:
+                self._deliver()
+                continue
             try:
                 await self._handle(work)
             except Exception as error:  # noqa: BLE001  (it is recorded, and the sink is told)
-                self._done(work, error)
+                self._failed(work, error)
             except BaseException as error:
                 cancelled = isinstance(error, asyncio.CancelledError)
                 asked = task.cancelling() > 0
-                self._done(work, error, cancelled=cancelled and asked)
+                self._failed(work, error, cancelled=cancelled and asked)
                 # A cancel that nobody has asked for is a failure like any other.
                 if asked or not cancelled:
                     raise
             else:
-                self._done(work, None)
-            finally:
-                del work
+                done = work

@@ -97,15 +97,15 @@ class Worker(Desk[PayloadT]):
             What `check` raised.
         """
         work = self._prepare(payload, deadline, key, expires)
-        room = self._room(deadline, wait)
+        room = deadline if wait is None else self._room(deadline, wait)
         try:
-            admission = self._offer(work)
-            if admission is None:
+            with self._lock:
+                admission = self._box.admit(work, self._now())
+            if isinstance(admission, StopSignal):
                 refuse_on_loop_thread("Worker.submit", "AsyncWorker.submit")
-                assert work._waker is not None
-                wait_in_thread(work._waker, room)
+                wait_in_thread(admission, room)
                 admission = self._waited(work, room)
-            if admission is Admission.ACCEPTED:
+            if len(self._hands) < self._most and admission is Admission.ACCEPTED:
                 self._call_in()
         except BaseException:
             self._withdraw(work)
@@ -154,15 +154,25 @@ class Worker(Desk[PayloadT]):
     def _work(self, hand: object) -> None:
         """Handle work until there is none; called by a thread of the pool."""
         try:
-            while (work := self._take(hand)) is not None:
+            done = None
+            while True:
+                with self._lock:
+                    work = self._box.take(self._now(), done)
+                    if work is None:
+                        # From here on whoever submits calls another one in.
+                        self._hands.discard(hand)
+                        return
+                done = None
+                if work._ended is not None:
+                    self._deliver()
+                    continue
                 try:
                     self._handle(work)
                 except BaseException as error:  # noqa: BLE001  (it is recorded, the sink is told)
-                    self._done(work, error)
+                    self._failed(work, error)
                     if not isinstance(error, Exception):
                         unhandled(error)
                 else:
-                    self._done(work, None)
-                del work
+                    done = work
         finally:
             self._dismiss(hand)

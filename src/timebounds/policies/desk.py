@@ -10,20 +10,26 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from timebounds._checks import NS, member, nanoseconds, shown
 from timebounds.bounds.clock import MONOTONIC, SteadyClock, reader
-from timebounds.bounds.deadline import as_deadline
+from timebounds.bounds.deadline import Deadline, as_deadline
 from timebounds.bounds.expiry import Expiry
 from timebounds.bounds.stop import StopSignal
 from timebounds.bounds.waking import may_be_a_signals, unhandled
 from timebounds.errors import ClockError, DeadlineExceeded, QueueClosed
 from timebounds.policies.mailbox import Mailbox
-from timebounds.policies.work import Admission, FailurePolicy, Overflow, Work, WorkOutcome
+from timebounds.policies.work import (
+    Admission,
+    FailurePolicy,
+    Overflow,
+    Work,
+    WorkOutcome,
+    record_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
     from contextlib import AbstractContextManager
 
     from timebounds._checks import Seconds
-    from timebounds.bounds.deadline import Deadline
     from timebounds.policies.work import WorkerReport, WorkRecord
 
 __all__: list[str] = []
@@ -63,6 +69,7 @@ class Desk(Generic[PayloadT]):
         """The steady clock by which it waits, and on which deadlines must be."""
         self.stop: StopSignal = StopSignal()
         """Requested when its grace begins to end: each handler's `work.deadline` carries it."""
+        self._terms = (self.stop, self._limit_ns)
         # Threads or tasks that handle work, or are on their way to it.
         self._hands: set[object] = set()
         self._most = 1
@@ -88,7 +95,8 @@ class Desk(Generic[PayloadT]):
     def history(self) -> tuple[WorkRecord, ...]:
         """How the last pieces of work ended, the oldest first."""
         with self._lock:
-            return tuple(self._box.history)
+            ended = list(self._box.history)
+        return tuple(map(record_of, ended))
 
     def __repr__(self) -> str:
         state = "closed" if self._box.closed else "open"
@@ -110,26 +118,21 @@ class Desk(Generic[PayloadT]):
         key: Hashable | None,
         expires: Expiry | None,
     ) -> Work[PayloadT]:
-        """Check what is submitted, closed first."""
-        self._own(deadline)
+        """Check what is submitted; first of all whether anything is accepted any more."""
+        given: object = deadline
+        if type(given) is not Deadline or given._clock is not self.clock:
+            self._own(deadline)
         if expires is not None and not isinstance(expires, Expiry):
             msg = f"expires must be an Expiry such as Expiry.after(60), not {shown(expires)}"
             raise TypeError(msg)
-        self._box.refuse_closed()
         if self._check is not None:
+            self._box.refuse_closed()
             self._check(payload)
-        deadline.check("submit")
-        return Work(payload, deadline, key, expires)
+        return Work(payload, deadline, key, expires, self._terms)
 
-    def _room(self, deadline: Deadline, wait: Seconds | None) -> Deadline:
+    def _room(self, deadline: Deadline, wait: Seconds) -> Deadline:
         """Return the deadline by which there must be room."""
-        if wait is None:
-            return deadline
         return deadline.within(nanoseconds(wait, "wait") / NS)
-
-    def _offer(self, work: Work[PayloadT]) -> Admission | None:
-        with self._lock:
-            return self._box.admit(work, self._now())
 
     def _waited(self, work: Work[PayloadT], wait: Deadline) -> Admission:
         """Return what became of work that waited for room, or raise."""
@@ -151,20 +154,6 @@ class Desk(Generic[PayloadT]):
             withdrawn = self._box.withdraw(work, self._now())
         if withdrawn:
             self._tell_closers()
-
-    def _take(self, hand: object) -> Work[PayloadT] | None:
-        """Begin the next piece of work; without one, whoever asks is a hand no more."""
-        while True:
-            with self._lock:
-                work = self._box.take(self._now())
-                if work is None:
-                    self._hands.discard(hand)
-                    return None
-                if work._record is None:
-                    work._tightened = (self.stop, self._limit_ns)
-                    return work
-            # It was stale. The sink may take its time, so the next one is looked at afterwards.
-            self._deliver()
 
     def _call_in(self) -> None:
         """Have one more hand begin, if one is wanted."""
@@ -189,22 +178,19 @@ class Desk(Generic[PayloadT]):
         for each in list(self._closers):
             each.request("ended")
 
-    def _done(
-        self, work: Work[PayloadT], error: BaseException | None, *, cancelled: bool = False
+    def _failed(
+        self, work: Work[PayloadT], error: BaseException, *, cancelled: bool = False
     ) -> None:
-        """End a piece of work."""
-        outcome = WorkOutcome.COMPLETED
-        if error is not None:
-            interrupted = cancelled or self.stop.requested()
-            outcome = WorkOutcome.INTERRUPTED if interrupted else WorkOutcome.FAILED
+        """End a piece of work that has raised."""
+        interrupted = cancelled or self.stop.requested()
+        outcome = WorkOutcome.INTERRUPTED if interrupted else WorkOutcome.FAILED
         with self._lock:
             now = self._now()
             self._box.finish(work, outcome, now, error)
-            if outcome is WorkOutcome.FAILED and self._failures is FailurePolicy.CLOSE:
+            if not interrupted and self._failures is FailurePolicy.CLOSE:
                 self._box.close()
                 self._box.stop_draining(now)
-        if self._box.ownerless:
-            self._deliver()
+        self._deliver()
 
     def _close(self) -> None:
         with self._lock:

@@ -17,7 +17,7 @@ What must not live here: clocks, locks, waiting, calling handlers.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Any, final
 
 from timebounds._checks import FAR_NS, count, member, nanoseconds
@@ -29,9 +29,13 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from timebounds._checks import Seconds
-    from timebounds.policies.work import Work, WorkRecord
+    from timebounds.policies.work import Ended, Work
 
 __all__: list[str] = []
+
+# Looked up once: that is dearer than what is done with them.
+_ACCEPTED = Admission.ACCEPTED
+_COMPLETED = WorkOutcome.COMPLETED
 
 
 @final
@@ -39,7 +43,7 @@ class Mailbox:
     """All work of one worker."""
 
     __slots__ = (
-        "_capacity", "_ended", "_keys", "_overflow", "_recent", "_window_ns", "accepted", "closed",
+        "_capacity", "_counts", "_keys", "_overflow", "_recent", "_window_ns", "accepted", "closed",
         "final", "history", "ownerless", "queue", "running", "wanting",
     )  # fmt: skip
 
@@ -63,21 +67,22 @@ class Mailbox:
         self._window_ns = 0
         if duplicate_window is not None:
             self._window_ns = nanoseconds(duplicate_window, "duplicate_window", positive=True)
-        self.history: deque[WorkRecord] = deque(maxlen=count(history, "history"))
+        self.history: deque[Ended] = deque(maxlen=count(history, "history"))
         self.queue: deque[Work[Any]] = deque()
         self.running: dict[Work[Any], None] = {}
-        # Work that waits for room, in order.
-        self.wanting: deque[Work[Any]] = deque()
+        # Work that waits for room, in order, and what is requested when it need not any more.
+        # (A dict would look for its first one among all that have gone.)
+        self.wanting: OrderedDict[Work[Any], StopSignal] = OrderedDict()
         # Ended without being completed, and not yet handed to the dead-letter sink.
         self.ownerless: dict[Work[Any], bool] = {}
-        self._ended = dict.fromkeys(WorkOutcome, 0)
+        self._counts = dict.fromkeys(WorkOutcome, 0)
         # When each recent key was accepted, and in which order.
         self._keys: dict[Hashable, int] = {}
         self._recent: deque[tuple[int, Hashable]] = deque()
 
     def report(self) -> WorkerReport:
         """Return what became of all accepted work."""
-        ended = self._ended
+        ended = self._counts
         return WorkerReport(
             self.accepted,
             ended[WorkOutcome.COMPLETED],
@@ -96,33 +101,37 @@ class Mailbox:
             msg = "the worker is closed and takes no more work"
             raise QueueClosed(msg)
 
-    def admit(self, work: Work[Any], now: int) -> Admission | None:
-        """Accept or refuse work; None when it waits for room from here on.
+    def admit(self, work: Work[Any], now: int) -> Admission | StopSignal:
+        """Accept or refuse work; the signal is requested when it need not wait for room any more.
 
         Raises:
-            QueueClosed, QueueFull: it is refused.
+            QueueClosed, QueueFull, DeadlineExceeded, StopRequested: it is refused.
         """
-        self.refuse_closed()
-        if self._is_duplicate(work._key, now):
+        deadline, queue = work._deadline, self.queue
+        if self.closed or now >= deadline._at or deadline._stop is not None:
+            self.refuse_closed()
+            deadline.check("submit")
+        if self._window_ns and self._is_duplicate(work._key, now):
             return Admission.DUPLICATE
-        if self.wanting or len(self.queue) >= self._capacity:
+        if self.wanting or len(queue) >= self._capacity:
             if self._overflow is Overflow.REJECT:
-                msg = f"{len(self.queue)} pieces of work wait already, which is all that may"
+                msg = f"{len(queue)} pieces of work wait already, which is all that may"
                 raise QueueFull(msg)
             if self._overflow is Overflow.WAIT:
-                work._waker = StopSignal()
-                self.wanting.append(work)
-                return None
-            self._end(self.queue[0], WorkOutcome.DROPPED, now)
-        self._accept(work, now)
-        return Admission.ACCEPTED
+                waker = self.wanting[work] = StopSignal()
+                return waker
+            self._end(queue[0], WorkOutcome.DROPPED, now)
+        work._accepted_at = now
+        self.accepted += 1
+        queue.append(work)
+        if self._window_ns:
+            self._remember(work._key, now)
+        return _ACCEPTED
 
     def withdraw(self, work: Work[Any], now: int) -> bool:
         """Take back work that waits, for room or its turn, as if it had never come."""
-        if work._accepted_at is None and work._waker is None:
-            return False
         if work in self.wanting:
-            self.wanting.remove(work)
+            del self.wanting[work]
             return True
         if work in self.queue:
             self.queue.remove(work)
@@ -133,23 +142,29 @@ class Mailbox:
             return True
         return False
 
-    def take(self, now: int) -> Work[Any] | None:
-        """Begin the next piece of work, or end it when it is stale; None when there is none."""
-        if not self.queue:
+    def take(self, now: int, done: Work[Any] | None = None) -> Work[Any] | None:
+        """Complete what is done; begin the next, or end it when it is stale. None without one."""
+        if done is not None and done in self.running:
+            self._end(done, _COMPLETED, now)
+        queue = self.queue
+        if not queue:
             return None
-        work = self.queue[0]
+        work = queue[0]
+        deadline, late = work._deadline, None
         try:
-            late = work._stale_by(now)
+            if now >= deadline._at or deadline._stop is not None or work._expires is not None:
+                late = work._stale_by(now)
         except Exception as error:  # noqa: BLE001  (a wall clock that tells no instant)
             self._end(work, WorkOutcome.FAILED, now, error)
         else:
             if late is None:
                 work._begun_at = now
                 self.running[work] = None
-                self.queue.popleft()
+                queue.popleft()
             else:
                 self._end(work, WorkOutcome.STALE, now, late=late)
-        self._let_in(now)
+        if self.wanting:
+            self._let_in(now)
         return work
 
     def finish(
@@ -162,12 +177,10 @@ class Mailbox:
     def close(self) -> None:
         """Accept nothing any more; wake whoever waits for room."""
         self.closed = True
-        while self.wanting:
+        for work, waker in list(self.wanting.items()):
             # Woken first: an interrupt in between leaves them to the next call.
-            waker = self.wanting[0]._waker
-            assert waker is not None
             waker.request("closed")
-            self.wanting.popleft()
+            del self.wanting[work]
 
     def stop_draining(self, now: int) -> None:
         """Begin nothing any more: what waits is unstarted."""
@@ -180,25 +193,24 @@ class Mailbox:
             self.finish(work, WorkOutcome.INTERRUPTED, now, None)
         self.final = True
 
-    def _accept(self, work: Work[Any], now: int) -> None:
-        work._accepted_at = now
-        self.accepted += 1
-        self.queue.append(work)
-        if self._window_ns and work._key is not None:
-            self._keys[work._key] = now
-            self._recent.append((now, work._key))
-
     def _let_in(self, now: int) -> None:
         """Give room to whoever has waited longest for it."""
         while self.wanting and len(self.queue) < self._capacity:
-            work = self.wanting[0]
+            work, waker = next(iter(self.wanting.items()))
             # Since it began to wait its key may have come in, or its deadline passed.
             late = work._accepted_at is not None or work._late_by(now) is not None
             if not late and not self._is_duplicate(work._key, now):
-                self._accept(work, now)
-            assert work._waker is not None
-            work._waker.request("room")
-            self.wanting.popleft()
+                work._accepted_at = now
+                self.accepted += 1
+                self.queue.append(work)
+                self._remember(work._key, now)
+            waker.request("room")
+            del self.wanting[work]
+
+    def _remember(self, key: Hashable | None, now: int) -> None:
+        if self._window_ns and key is not None:
+            self._keys[key] = now
+            self._recent.append((now, key))
 
     def _is_duplicate(self, key: Hashable | None, now: int) -> bool:
         while self._recent and self._recent[0][0] + self._window_ns <= now:
@@ -217,15 +229,19 @@ class Mailbox:
         late: int = 0,
     ) -> None:
         """End what is under way, or comes next."""
-        if work._record is None:
-            work._end(outcome, now, error, late)
-        record = work._record
-        assert record is not None
-        if outcome is not WorkOutcome.COMPLETED:
+        ended = work._ended
+        if ended is None:
+            begun, accepted = work._begun_at, work._accepted_at
+            ended = work._ended = (work._key, outcome, accepted, begun, now, late, error)
+        else:
+            # Begun to be ended before, and interrupted there.
+            outcome = ended[1]
+        if outcome is not _COMPLETED:
             self.ownerless[work] = True
-        if not self.history or self.history[-1] is not record:
-            self.history.append(record)
-        self._ended[outcome] += 1
+        history = self.history
+        if not history or history[-1] is not ended:
+            history.append(ended)
+        self._counts[outcome] += 1
         if work in self.running:
             del self.running[work]
         else:

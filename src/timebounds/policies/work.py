@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum, StrEnum
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, final
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeAlias, TypeVar, final
 
 from timebounds._checks import NS
 from timebounds.bounds.deadline import Deadline
@@ -25,6 +25,13 @@ __all__ = [
 ]
 
 PayloadT = TypeVar("PayloadT")
+
+# Key, outcome, when it was accepted, begun and ended in ns, by how much it was late, its error.
+Ended: TypeAlias = (
+    "tuple[Hashable | None, WorkOutcome, int | None, int | None, int, int, BaseException | None]"
+)
+# What a worker adds to the deadline of what it has begun: its stop, its limit in ns.
+Terms: TypeAlias = "tuple[StopSignal, int | None]"
 
 
 @final
@@ -88,6 +95,15 @@ class WorkRecord(NamedTuple):
     error: BaseException | None
 
 
+def record_of(ended: Ended) -> WorkRecord:
+    """Return the record of an end. Not before somebody asks: most ends are never looked at."""
+    key, outcome, accepted, begun, now, late, error = ended
+    assert accepted is not None
+    queued = (now if begun is None else begun) - accepted
+    ran = 0 if begun is None else now - begun
+    return WorkRecord(key, outcome, queued / NS, ran / NS, late / NS, error)
+
+
 @final
 class WorkerReport(NamedTuple):
     """What became of all accepted work: accepted is the sum of the others."""
@@ -108,8 +124,8 @@ class Work(Generic[PayloadT]):
     """A piece of work, as the handler and the dead-letter sink are given it."""
 
     __slots__ = (
-        "_accepted_at", "_begun_at", "_deadline", "_expires", "_key", "_payload", "_record",
-        "_tightened", "_waker",
+        "_accepted_at", "_begun_at", "_deadline", "_ended", "_expires", "_key", "_payload",
+        "_terms",
     )  # fmt: skip
 
     def __init__(
@@ -118,18 +134,16 @@ class Work(Generic[PayloadT]):
         deadline: Deadline,
         key: Hashable | None,
         expires: Expiry | None,
+        terms: Terms | None,
     ) -> None:
         self._payload = payload
         self._deadline = deadline
-        # What the worker adds when it begins: its stop, its limit in ns.
-        self._tightened: tuple[StopSignal, int | None] | None = None
+        self._terms = terms
         self._key = key
         self._expires = expires
         self._accepted_at: int | None = None
         self._begun_at: int | None = None
-        self._record: WorkRecord | None = None
-        # Requested when it is accepted, or never will be: for who waits for room.
-        self._waker: StopSignal | None = None
+        self._ended: Ended | None = None
 
     @property
     def payload(self) -> PayloadT:
@@ -139,18 +153,17 @@ class Work(Generic[PayloadT]):
     @property
     def deadline(self) -> Deadline:
         """Of the work; for the handler also its limit, and the stop at the worker's end."""
-        tightened = self._tightened
-        if tightened is not None:
+        terms, begun = self._terms, self._begun_at
+        if begun is not None and terms is not None:
             # Not before somebody asks: many handlers wait for nothing.
-            stop, limit_ns = tightened
+            stop, limit_ns = terms
             deadline = self._deadline.stopping(stop)
             if limit_ns is not None:
-                assert self._begun_at is not None
-                end = Deadline.at((self._begun_at + limit_ns) / NS, clock=deadline.clock)
+                end = Deadline.at((begun + limit_ns) / NS, clock=deadline.clock)
                 deadline = deadline.earliest(end)
             # Two threads may come here; whoever finds the one done finds the other.
             self._deadline = deadline
-            self._tightened = None
+            self._terms = None
         return self._deadline
 
     @property
@@ -161,10 +174,10 @@ class Work(Generic[PayloadT]):
     @property
     def record(self) -> WorkRecord | None:
         """How it ended; None before."""
-        return self._record
+        return None if self._ended is None else record_of(self._ended)
 
     def __repr__(self) -> str:
-        state = "not ended" if self._record is None else self._record.outcome
+        state = "not ended" if self._ended is None else self._ended[1]
         return f"<Work {self._key!r:.80}, {state}>"
 
     # For the mailbox.
@@ -183,10 +196,3 @@ class Work(Generic[PayloadT]):
         if late is None and self._expires is not None and self._expires.stale():
             return 0
         return late
-
-    def _end(self, outcome: WorkOutcome, now: int, error: BaseException | None, late: int) -> None:
-        accepted, begun = self._accepted_at, self._begun_at
-        assert accepted is not None
-        queued = (now if begun is None else begun) - accepted
-        ran = 0 if begun is None else now - begun
-        self._record = WorkRecord(self._key, outcome, queued / NS, ran / NS, late / NS, error)
