@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib.util
 import math
 import queue
 import sched
 import threading
 import time
+from datetime import UTC, datetime, timedelta
 
 from harness import Claims, Rounds, begin, table
 
@@ -73,6 +75,48 @@ class Sched:
         return len(self.jobs) - len(self.jobs[:200:2])
 
 
+def apscheduler(count):
+    """Return APScheduler's, driven by hand: its jobs in memory, run where it looks for them."""
+    # Only the interop environment has it.
+    from apscheduler.executors.debug import DebugExecutor  # noqa: PLC0415
+    from apscheduler.schedulers.base import BaseScheduler  # noqa: PLC0415
+
+    class ByHand(BaseScheduler):
+        def wakeup(self):
+            pass
+
+        def shutdown(self, wait=True):
+            pass
+
+    class APScheduler:
+        def __init__(self):
+            # All are due, and none too late.
+            first = datetime.now(UTC) - timedelta(days=1)
+            step = timedelta(microseconds=1)
+            self.instants = [first + (n * 7919 % count) * step for n in range(count)]
+            self.scheduler = ByHand(
+                executors={"default": DebugExecutor()},
+                job_defaults={"misfire_grace_time": None},
+                timezone=UTC,
+            )
+            self.scheduler.start(paused=True)
+
+        def add(self):
+            add = self.scheduler.add_job
+            self.jobs = [add(nothing, "date", run_date=each) for each in self.instants]
+
+        def cancel(self):
+            for job in self.jobs[:200:2]:
+                job.remove()
+
+        def fire(self):
+            self.scheduler.resume()
+            self.scheduler._process_jobs()  # noqa: SLF001  (what each of its schedulers calls)
+            return len(self.jobs) - len(self.jobs[:200:2])
+
+    return APScheduler()
+
+
 def nothing():
     pass
 
@@ -104,9 +148,15 @@ def measure(kind, count, rounds):
 def bench_agenda(quick, claims) -> None:
     few, many = 1_000, 10_000 if quick else 100_000
     rows = []
-    for name, kind in (("Scheduler", Ours), ("sched", Sched)):
-        small = measure(kind, few, 3 if quick else 20)
-        large = measure(kind, many, 1 if quick else 5)
+    contestants = {"Scheduler": Ours, "sched": Sched}
+    if importlib.util.find_spec("apscheduler"):
+        contestants["APScheduler"] = apscheduler
+    else:
+        claims.leave_open("a job beside APScheduler: not installed")
+    for name, kind in contestants.items():
+        slow = kind is apscheduler
+        small = measure(kind, few, 3 if quick or slow else 20)
+        large = measure(kind, many, 1 if quick or slow else 5)
         for verb, one, other in zip(("add", "cancel", "fire"), small, large, strict=True):
             rows.append((f"{name}: {verb}", f"{one * 1e9:,.0f}", f"{other * 1e9:,.0f}"))
             if kind is Ours:

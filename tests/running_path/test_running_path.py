@@ -13,8 +13,10 @@ import signal
 import subprocess
 import sys
 import threading
+import time
+from contextlib import contextmanager
 from dataclasses import FrozenInstanceError
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -43,7 +45,7 @@ from timebounds import (
     offload_report,
     publish_once,
 )
-from timebounds.testing import Data, FakeClock, ScriptedSocket, Silence
+from timebounds.testing import Data, FakeClock, ForbiddenClock, ScriptedSocket, Silence
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "reminders"
@@ -63,20 +65,49 @@ COMMAND = Command("disk@noon/reminder#1", "disk is full")
 # The domain.
 
 
+@contextmanager
+def forbidden_time():
+    """Inside it, whoever calls a clock, by whatever name, meets ForbiddenClock."""
+    clock = ForbiddenClock()
+
+    def watch(_frame, event, called):
+        if event == "c_call" and (
+            called.__module__ == "time" or called.__name__ in {"now", "utcnow", "today"}
+        ):
+            clock.now_ns()
+
+    before = sys.getprofile()
+    sys.setprofile(watch)
+    try:
+        yield
+    finally:
+        sys.setprofile(before)
+
+
 def test_1_a_breach_evaluated_twice_is_the_same_whatever_any_clock_does():
-    """Running path 1, F5: no clock can be read there."""
+    """Running path 1, F5: the domain runs under ForbiddenClock, and imports no clock."""
     tree = ast.parse((EXAMPLE / "alerts.py").read_text())
     imported = {each.module for each in ast.walk(tree) if isinstance(each, ast.ImportFrom)}
     assert imported == {"__future__", "dataclasses", "datetime"}
     assert not any(isinstance(each, ast.Import) for each in ast.walk(tree))
-    asked = {each.attr for each in ast.walk(tree) if isinstance(each, ast.Attribute)}
-    assert not asked & {"now", "utcnow", "today", "time"}
-    first = RULE.judge(Reading("disk", 97.0, NOON))
     elsewhere = NOON.astimezone(timezone(timedelta(hours=9)))
-    assert first == RULE.judge(Reading("disk", 97.0, elsewhere)) == ALERT
+    with forbidden_time():
+        first = RULE.judge(Reading("disk", 97.0, NOON))
+        again = RULE.judge(Reading("disk", 97.0, elsewhere))
+        at_the_limit = RULE.judge(Reading("disk", 90.0, NOON))
+        another = RULE.judge(Reading("cpu", 97.0, NOON))
+    assert first == again == ALERT
     assert first.key == "disk@2026-03-01T12:00:00+00:00"
-    assert RULE.judge(Reading("disk", 90.0, NOON)) is None
-    assert RULE.judge(Reading("cpu", 97.0, NOON)) is None
+    assert at_the_limit is another is None
+
+
+@pytest.mark.parametrize(
+    "read", [time.time, time.monotonic_ns, lambda: datetime.now(UTC), datetime.now, date.today]
+)
+def test_1_a_domain_that_reads_a_clock_would_be_found(read):
+    """A canary: the check of above can fail."""
+    with forbidden_time(), pytest.raises(AssertionError, match="must not touch time"):
+        read()
 
 
 def test_2_a_naive_timestamp_is_refused_at_the_boundary():
