@@ -181,10 +181,34 @@ class BudgetedReceiver:
         if self._turn.setdefault("holder", mine) is not mine:
             self._turn.contend(mine, "a BudgetedReceiver")
         try:
-            target = begin(self._inbox, wanted, self._allowance, in_doubt=self._port.in_doubt)
+            inbox, rules, port = self._inbox, self._rules, self._port
+            target = begin(inbox, wanted, self._allowance, in_doubt=port.in_doubt)
             if target.requested == 0:
-                return nothing(self._inbox, target)
-            return self._run(target, deadline, mine)
+                return nothing(inbox, target)
+            at, clock, stop = deadline._at, deadline._now, deadline._stop
+            try:
+                now, first = clock(), None
+                # A first read whose answer is there already needs no plan: the same rule judges it.
+                if (
+                    rules.min_rate is None
+                    and judge(target.ask, inbox.eof, now >= at, stop) is None
+                    and port.at_once(target)
+                ):
+                    then, arrived = clock(), target.look()
+                    if then < now:
+                        not_backwards(now, then)
+                    if judge(target.ask, not arrived, then >= at, stop) is COMPLETE:
+                        return settle_at_once(target, inbox, then - now, arrived)
+                    first = (then, arrived)
+                mine.append(_getframe())  # from here on it may wait
+                plan = receiving(target, inbox, rules, at, now, first, stop)
+                report = drive(plan, port, deadline, first[0] if first else now)
+            except BaseException as error:
+                inbox.notice_end()
+                target.look()
+                error.add_note(f"{target}: {target.kept(len(inbox))}")
+                raise
+            return conclude(report, target, inbox, rules, deadline)
         finally:
             try:
                 self._port.give_back()
@@ -193,30 +217,3 @@ class BudgetedReceiver:
                 if mine:
                     mine.clear()
                 self._turn.clear()
-
-    def _run(self, target: Target, deadline: Deadline, mine: list[FrameType]) -> bytes:
-        inbox, rules, port = self._inbox, self._rules, self._port
-        at, clock, stop = deadline._at, deadline._now, deadline._stop
-        try:
-            now, first = clock(), None
-            # A first read whose answer is there already needs no plan: the same rule judges it.
-            if (
-                rules.min_rate is None
-                and judge(target.ask, inbox.eof, now >= at, stop) is None
-                and port.at_once(target)
-            ):
-                then, arrived = clock(), target.look()
-                if then < now:
-                    not_backwards(now, then)
-                if judge(target.ask, not arrived, then >= at, stop) is COMPLETE:
-                    return settle_at_once(target, inbox, then - now, arrived)
-                first = (then, arrived)
-            mine.append(_getframe(1))  # from here on it may wait
-            plan = receiving(target, inbox, rules, at, now, first, stop)
-            report = drive(plan, port, deadline, first[0] if first else now)
-        except BaseException as error:
-            inbox.notice_end()
-            target.look()
-            error.add_note(f"{target}: {target.kept(len(inbox))}")
-            raise
-        return conclude(report, target, inbox, rules, deadline)

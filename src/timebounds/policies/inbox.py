@@ -31,8 +31,8 @@ class Target:
 
     It outlives the call when the operation stays unfinished. `ask` and `limit` are the command:
     append at most `ask` bytes to `chunks`, waiting at most `limit` ns (None: no limit) from the
-    instant `since`. An `ask`
-    of 0 means that the target is met, -1 that its limit is exceeded.
+    instant `since`. An `ask` of 0 means that the target is met, -1 that its limit is exceeded.
+    The bytes that are held for it are those of `chunks` from `start` on.
     """
 
     __slots__ = ("_seen", "allowance", "ask", "chunks", "limit", "requested", "since", "start")
@@ -50,13 +50,6 @@ class Target:
     def __init__(self, requested: int, allowance: Allowance) -> None:
         self.requested = requested
         self.allowance = allowance
-
-    def bind(self, chunks: Chunks, start: int) -> None:
-        """Say where the bytes are that are held for it: those of `chunks` from `start` on."""
-        self.chunks = chunks
-        self.start = start
-        self._seen = 0
-        self.look()
 
     @abstractmethod
     def look(self) -> int:
@@ -273,7 +266,10 @@ class Inbox:
         chunks, start, _, _ = self.state
         if chunks:
             self.notice_end()
-        target.bind(chunks, start)
+        target.chunks = chunks
+        target.start = start
+        target._seen = 0
+        target.look()
         self.state = (chunks, start, None if target.keeps_position else target, None)
 
     def notice_end(self) -> None:
@@ -288,7 +284,10 @@ class Inbox:
         data, chunks, start = self.split(moved)
         view[:moved] = data
         target = Into(view, moved, allowance)
-        target.bind(chunks, start)
+        target.chunks = chunks
+        target.start = start
+        target._seen = 0
+        target.look()
         # Only this store hands the copied bytes out: until then they are pending.
         self.state = (chunks, start, target, None)
         return target
