@@ -11,17 +11,23 @@ import socket
 from timebounds import (
     MONOTONIC,
     WALL,
+    AsyncExpiringCache,
+    AsyncWorker,
     Attempt,
     BudgetedReceiver,
     Deadline,
     Effect,
     Expiry,
+    ExpiringCache,
+    Overflow,
     Retry,
     RetryAllowance,
     SteadyClock,
     Stop,
     StopSignal,
     WallClock,
+    Work,
+    Worker,
     wait_requested,
 )
 
@@ -112,6 +118,61 @@ async def wrong_stops(stop: StopSignal, deadline: Deadline) -> None:
     await wait_requested(deadline, deadline)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     StopSignal(clock=WALL)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     StopSignal.on_signals("SIGTERM")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+def handle(work: Work[str]) -> None:
+    """What a worker is given."""
+    assert work.payload.upper()
+
+
+async def ahandle(work: Work[str]) -> None:
+    """What a worker for tasks is given."""
+    assert work.payload.upper()
+
+
+def load(key: str, deadline: Deadline) -> int:
+    """What a cache is given."""
+    return len(key) + deadline.expired()
+
+
+@ExpiringCache.memoizing(fresh_for=60, max_size=100)
+def priced(name: str, *, deadline: Deadline) -> int:
+    """A memoized function keeps its signature."""
+    return load(name, deadline)
+
+
+@AsyncExpiringCache.memoizing(fresh_for=lambda price: price, max_size=100)
+async def apriced(name: str, *, deadline: Deadline) -> int:
+    """A memoized function keeps its signature."""
+    return load(name, deadline)
+
+
+async def right_residents(deadline: Deadline) -> int:
+    """What must pass: the types of payloads and values come through."""
+    worker = Worker(handle, capacity=2, overflow=Overflow.WAIT, limit=1.0, check=str.upper)
+    worker.submit("a", deadline, key="k", wait=0.5)
+    tasks = AsyncWorker(ahandle, capacity=2, overflow=Overflow.REJECT, tasks=2, history=3)
+    await tasks.submit("a", deadline)
+    cache = ExpiringCache(load, fresh_for=lambda value: value / 2, max_size=10, clock=MONOTONIC)
+    value: int = cache.get("a", deadline) + priced("a", deadline=deadline)
+    kept: ExpiringCache[int] = priced.cache
+    return value + len(kept) + await apriced("a", deadline=deadline)
+
+
+async def wrong_residents(deadline: Deadline) -> None:
+    """What must not."""
+    worker = Worker(handle, capacity=2, overflow=Overflow.WAIT)
+    worker.submit(1, deadline)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    worker.submit("a", 2.0)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    Worker(handle, capacity=2)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    Worker(handle, capacity=2, overflow=Overflow.WAIT, tasks=2)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    AsyncWorker(handle, capacity=2, overflow=Overflow.WAIT)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    ExpiringCache(load, max_size=10)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    ExpiringCache(load, fresh_for=1, max_size=10, clock=WALL)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    ExpiringCache.memoizing(fresh_fr=1, max_size=10)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    priced(1, deadline=deadline)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    priced("a")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    await apriced("a", deadline=2.0)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 def wrong(receiver: BudgetedReceiver, deadline: Deadline) -> None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 from contextlib import nullcontext
 from functools import partial, update_wrapper
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, final
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast, final
 
 from timebounds._settled import Returned
+from timebounds.bounds.clock import MONOTONIC, SteadyClock
 from timebounds.bounds.deadline import Deadline, as_deadline
 from timebounds.bounds.waking import wait_in_task
 from timebounds.policies.caching import Cache, late, settled, value_of
@@ -21,17 +22,23 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable
     from contextlib import AbstractContextManager
 
+    from timebounds._checks import Seconds
+    from timebounds.bounds.expiry import Expiry
+
 __all__ = ["AsyncExpiringCache"]
 
 ValueT = TypeVar("ValueT")
+ParamsT = ParamSpec("ParamsT")
+# Of a decorated function: that of the class would be nothing where the class is not subscripted.
+KeptT = TypeVar("KeptT")
 
 
-class AsyncMemoized(Protocol[ValueT]):
+class AsyncMemoized(Protocol[ParamsT, ValueT]):
     """An async function whose values are kept in `cache`."""
 
     cache: AsyncExpiringCache[ValueT]
 
-    async def __call__(self, *args: Any, deadline: Deadline, **kwargs: Any) -> ValueT:
+    async def __call__(self, *args: ParamsT.args, **kwargs: ParamsT.kwargs) -> ValueT:
         """Return the value for these arguments."""
         ...
 
@@ -44,6 +51,21 @@ class AsyncExpiringCache(Cache[ValueT]):
     when the one who asked first has left, and is cancelled when all have. Its deadline is `limit`
     seconds away, or never.
     """
+
+    def __init__(
+        self,
+        load: Callable[[Any, Deadline], Awaitable[ValueT]],
+        *,
+        fresh_for: Seconds | Callable[[ValueT], Seconds | Expiry],
+        max_size: int,
+        stale_for: Seconds = 0.0,
+        refresh_ahead: Seconds = 0.0,
+        errors_for: Seconds = 0.0,
+        limit: Seconds | None = None,
+        clock: SteadyClock = MONOTONIC,
+    ) -> None:
+        shelf = (fresh_for, stale_for, refresh_ahead, errors_for, max_size)
+        super().__init__(load, shelf, limit, clock)
 
     def _new_lock(self) -> AbstractContextManager[Any]:
         # Between two awaits there is nobody else.
@@ -118,24 +140,40 @@ class AsyncExpiringCache(Cache[ValueT]):
 
     @staticmethod
     def memoizing(
-        **options: Any,
-    ) -> Callable[[Callable[..., Awaitable[ValueT]]], AsyncMemoized[ValueT]]:
+        *,
+        fresh_for: Seconds | Callable[[Any], Seconds | Expiry],
+        max_size: int,
+        stale_for: Seconds = 0.0,
+        refresh_ahead: Seconds = 0.0,
+        errors_for: Seconds = 0.0,
+        limit: Seconds | None = None,
+        clock: SteadyClock = MONOTONIC,
+    ) -> Callable[[Callable[ParamsT, Awaitable[KeptT]]], AsyncMemoized[ParamsT, KeptT]]:
         """Return a decorator for `async` functions that take `deadline`. As `ExpiringCache`'s."""
 
-        def decorate(
-            fn: Callable[..., Awaitable[ValueT]],
-        ) -> AsyncMemoized[ValueT]:
-            async def load(key: Any, deadline: Deadline) -> ValueT:
+        def decorate(fn: Callable[ParamsT, Awaitable[KeptT]]) -> AsyncMemoized[ParamsT, KeptT]:
+            async def load(key: Any, deadline: Deadline) -> KeptT:
                 args, kwargs = key
-                return await fn(*args, **dict(kwargs), deadline=deadline)
+                loading: Any = fn
+                value: KeptT = await loading(*args, **dict(kwargs), deadline=deadline)
+                return value
 
-            cache: AsyncExpiringCache[ValueT] = AsyncExpiringCache(load, **options)
+            cache: AsyncExpiringCache[KeptT] = AsyncExpiringCache(
+                load,
+                fresh_for=fresh_for,
+                max_size=max_size,
+                stale_for=stale_for,
+                refresh_ahead=refresh_ahead,
+                errors_for=errors_for,
+                limit=limit,
+                clock=clock,
+            )
 
-            async def wrapper(*args: Any, deadline: Deadline, **kwargs: Any) -> ValueT:
+            async def wrapper(*args: Any, deadline: Deadline, **kwargs: Any) -> KeptT:
                 return await cache.get(as_key(args, kwargs), as_deadline(deadline))
 
             made: Any = update_wrapper(wrapper, fn)
             made.cache = cache
-            return cast("AsyncMemoized[ValueT]", made)
+            return cast("AsyncMemoized[ParamsT, KeptT]", made)
 
         return decorate

@@ -8,11 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, final
 
 from timebounds._checks import count, nanoseconds
+from timebounds.bounds.clock import MONOTONIC, SteadyClock
 from timebounds.bounds.stop import StopSignal
 from timebounds.bounds.waking import wait_in_task
 from timebounds.errors import StopRequested
 from timebounds.policies.desk import Desk
-from timebounds.policies.work import Admission
+from timebounds.policies.work import Admission, FailurePolicy
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable
@@ -43,9 +44,23 @@ class AsyncWorker(Desk[PayloadT]):
         capacity: int,
         overflow: Overflow,
         tasks: int = 1,
-        **options: Any,
+        limit: Seconds | None = None,
+        duplicate_window: Seconds | None = None,
+        check: Callable[[PayloadT], object] | None = None,
+        failures: FailurePolicy = FailurePolicy.CONTINUE,
+        dead_letter: Callable[[Work[PayloadT]], object] | None = None,
+        history: int = 100,
+        clock: SteadyClock = MONOTONIC,
     ) -> None:
-        super().__init__(handle, capacity=capacity, overflow=overflow, **options)
+        super().__init__(
+            handle,
+            (capacity, overflow, duplicate_window, history),
+            limit,
+            check,
+            failures,
+            dead_letter,
+            clock,
+        )
         self._most = count(tasks, "tasks", minimum=1)
         # Held here: a loop holds its tasks weakly.
         self._tasks: set[asyncio.Task[None]] = set()

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import threading
 from functools import update_wrapper
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, final
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast, final
 
 from timebounds._checks import refuse_on_loop_thread
 from timebounds._settled import Returned
+from timebounds.bounds.clock import MONOTONIC, SteadyClock
 from timebounds.bounds.deadline import Deadline, as_deadline
 from timebounds.bounds.waking import wait_in_thread
 from timebounds.policies.caching import Cache, late, settled, value_of
@@ -23,19 +24,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
     from contextlib import AbstractContextManager
 
+    from timebounds._checks import Seconds
+    from timebounds.bounds.expiry import Expiry
     from timebounds.policies.caching import Found
 
 __all__ = ["ExpiringCache"]
 
 ValueT = TypeVar("ValueT")
+ParamsT = ParamSpec("ParamsT")
+# Of a decorated function: that of the class would be nothing where the class is not subscripted.
+KeptT = TypeVar("KeptT")
 
 
-class Memoized(Protocol[ValueT]):
+class Memoized(Protocol[ParamsT, ValueT]):
     """A function whose values are kept in `cache`."""
 
     cache: ExpiringCache[ValueT]
 
-    def __call__(self, *args: Any, deadline: Deadline, **kwargs: Any) -> ValueT:
+    def __call__(self, *args: ParamsT.args, **kwargs: ParamsT.kwargs) -> ValueT:
         """Return the value for these arguments."""
         ...
 
@@ -60,6 +66,21 @@ class ExpiringCache(Cache[ValueT]):
         errors_for: seconds for which a failed load is kept and raised again; none unless given.
         clock: the steady clock by which values age, and on which deadlines must be.
     """
+
+    def __init__(
+        self,
+        load: Callable[[Any, Deadline], ValueT],
+        *,
+        fresh_for: Seconds | Callable[[ValueT], Seconds | Expiry],
+        max_size: int,
+        stale_for: Seconds = 0.0,
+        refresh_ahead: Seconds = 0.0,
+        errors_for: Seconds = 0.0,
+        limit: Seconds | None = None,
+        clock: SteadyClock = MONOTONIC,
+    ) -> None:
+        shelf = (fresh_for, stale_for, refresh_ahead, errors_for, max_size)
+        super().__init__(load, shelf, limit, clock)
 
     def _new_lock(self) -> AbstractContextManager[Any]:
         # Reentrant, for signal handlers and finalisers; held for a few lines at a time.
@@ -131,7 +152,16 @@ class ExpiringCache(Cache[ValueT]):
             del outcome, failure, found
 
     @staticmethod
-    def memoizing(**options: Any) -> Callable[[Callable[..., ValueT]], Memoized[ValueT]]:
+    def memoizing(
+        *,
+        fresh_for: Seconds | Callable[[Any], Seconds | Expiry],
+        max_size: int,
+        stale_for: Seconds = 0.0,
+        refresh_ahead: Seconds = 0.0,
+        errors_for: Seconds = 0.0,
+        limit: Seconds | None = None,
+        clock: SteadyClock = MONOTONIC,
+    ) -> Callable[[Callable[ParamsT, KeptT]], Memoized[ParamsT, KeptT]]:
         """Return a decorator for functions that take `deadline`: their values are kept.
 
         `@ExpiringCache.memoizing(fresh_for=60, max_size=1000)` above a function whose other
@@ -139,18 +169,29 @@ class ExpiringCache(Cache[ValueT]):
         the class.
         """
 
-        def decorate(fn: Callable[..., ValueT]) -> Memoized[ValueT]:
-            def load(key: Any, deadline: Deadline) -> ValueT:
+        def decorate(fn: Callable[ParamsT, KeptT]) -> Memoized[ParamsT, KeptT]:
+            def load(key: Any, deadline: Deadline) -> KeptT:
                 args, kwargs = key
-                return fn(*args, **dict(kwargs), deadline=deadline)
+                loading: Any = fn
+                value: KeptT = loading(*args, **dict(kwargs), deadline=deadline)
+                return value
 
-            cache: ExpiringCache[ValueT] = ExpiringCache(load, **options)
+            cache: ExpiringCache[KeptT] = ExpiringCache(
+                load,
+                fresh_for=fresh_for,
+                max_size=max_size,
+                stale_for=stale_for,
+                refresh_ahead=refresh_ahead,
+                errors_for=errors_for,
+                limit=limit,
+                clock=clock,
+            )
 
-            def wrapper(*args: Any, deadline: Deadline, **kwargs: Any) -> ValueT:
+            def wrapper(*args: Any, deadline: Deadline, **kwargs: Any) -> KeptT:
                 return cache.get(as_key(args, kwargs), as_deadline(deadline))
 
             made: Any = update_wrapper(wrapper, fn)
             made.cache = cache
-            return cast("Memoized[ValueT]", made)
+            return cast("Memoized[ParamsT, KeptT]", made)
 
         return decorate

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, final
 
 from timebounds._checks import count, nanoseconds, refuse_on_loop_thread
 from timebounds.bounds._threads import Pool
+from timebounds.bounds.clock import MONOTONIC, SteadyClock
 from timebounds.bounds.stop import StopSignal
 from timebounds.bounds.waking import unhandled, wait_in_thread
 from timebounds.errors import StopRequested
 from timebounds.policies.desk import Desk
-from timebounds.policies.work import Admission
+from timebounds.policies.work import Admission, FailurePolicy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -62,9 +63,23 @@ class Worker(Desk[PayloadT]):
         capacity: int,
         overflow: Overflow,
         threads: int = 1,
-        **options: Any,
+        limit: Seconds | None = None,
+        duplicate_window: Seconds | None = None,
+        check: Callable[[PayloadT], object] | None = None,
+        failures: FailurePolicy = FailurePolicy.CONTINUE,
+        dead_letter: Callable[[Work[PayloadT]], object] | None = None,
+        history: int = 100,
+        clock: SteadyClock = MONOTONIC,
     ) -> None:
-        super().__init__(handle, capacity=capacity, overflow=overflow, **options)
+        super().__init__(
+            handle,
+            (capacity, overflow, duplicate_window, history),
+            limit,
+            check,
+            failures,
+            dead_letter,
+            clock,
+        )
         self._most = count(threads, "threads", minimum=1)
         self._pool = Pool(limit=self._most)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from timebounds._checks import NS, nanoseconds
 from timebounds._settled import Returned
-from timebounds.bounds.clock import MONOTONIC, SteadyClock, reader
+from timebounds.bounds.clock import SteadyClock, reader
 from timebounds.bounds.deadline import Deadline, as_deadline
 from timebounds.errors import BoundReached, ClockError, DeadlineExceeded
 from timebounds.policies.shelf import Freshness, Shelf, as_load
@@ -42,20 +42,15 @@ class Cache(Generic[ValueT]):
 
     def __init__(
         self,
-        load: Any,
-        *,
-        fresh_for: Seconds | Callable[[ValueT], Seconds | Expiry],
-        max_size: int,
-        stale_for: Seconds = 0.0,
-        refresh_ahead: Seconds = 0.0,
-        errors_for: Seconds = 0.0,
-        limit: Seconds | None = None,
-        clock: SteadyClock = MONOTONIC,
+        load: Callable[[Any, Deadline], object],
+        shelf: tuple[
+            Seconds | Callable[[ValueT], Seconds | Expiry], Seconds, Seconds, Seconds, int
+        ],
+        limit: Seconds | None,
+        clock: SteadyClock,
     ) -> None:
-        self._load = as_load(load)
-        self._shelf: Shelf[ValueT] = Shelf(
-            fresh_for, stale_for, refresh_ahead, errors_for, max_size
-        )
+        self._load: Any = as_load(load)
+        self._shelf: Shelf[ValueT] = Shelf(*shelf)
         self._limit_ns = None if limit is None else nanoseconds(limit, "limit", positive=True)
         self._entries = self._shelf.entries
         self._hit = self._shelf.count_hit

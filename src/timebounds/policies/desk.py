@@ -9,7 +9,7 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from timebounds._checks import NS, member, nanoseconds, shown
-from timebounds.bounds.clock import MONOTONIC, SteadyClock, reader
+from timebounds.bounds.clock import SteadyClock, reader
 from timebounds.bounds.deadline import Deadline, as_deadline
 from timebounds.bounds.expiry import Expiry
 from timebounds.bounds.stop import StopSignal
@@ -42,28 +42,27 @@ class Desk(Generic[PayloadT]):
 
     def __init__(
         self,
-        handle: Any,
-        *,
-        capacity: int,
-        overflow: Overflow,
-        limit: Seconds | None = None,
-        duplicate_window: Seconds | None = None,
-        check: Callable[[PayloadT], object] | None = None,
-        failures: FailurePolicy = FailurePolicy.CONTINUE,
-        dead_letter: Callable[[Work[PayloadT]], object] | None = None,
-        history: int = 100,
-        clock: SteadyClock = MONOTONIC,
+        handle: Callable[[Work[PayloadT]], object],
+        mailbox: tuple[int, Overflow, Seconds | None, int],
+        limit: Seconds | None,
+        check: Callable[[PayloadT], object] | None,
+        failures: FailurePolicy,
+        dead_letter: Callable[[Work[PayloadT]], object] | None,
+        clock: SteadyClock,
     ) -> None:
-        for value, name in ((handle, "handle"), (check, "check"), (dead_letter, "dead_letter")):
+        functions: list[tuple[object, str]] = [
+            (handle, "handle"), (check, "check"), (dead_letter, "dead_letter")
+        ]  # fmt: skip
+        for value, name in functions:
             if not callable(value) and (value is not None or name == "handle"):
                 msg = f"{name} must be a function, not {shown(value)}"
                 raise TypeError(msg)
-        self._handle = handle
+        self._handle: Any = handle
         self._check = check
         self._dead_letter = dead_letter
         self._failures = member(failures, "failures", FailurePolicy)
         self._limit_ns = None if limit is None else nanoseconds(limit, "limit", positive=True)
-        self._box = Mailbox(capacity, overflow, duplicate_window, history)
+        self._box = Mailbox(*mailbox)
         self._now = reader(clock)
         self.clock = clock
         """The steady clock by which it waits, and on which deadlines must be."""

@@ -44,6 +44,7 @@ class Target:
     ask: int
     limit: int | None
     since: int
+    _seen: int
     keeps_position: bool = False
     """Whether the stream's position is known although the target was not met."""
 
