@@ -73,6 +73,10 @@ def pytest_report_header(config):
 
 def pytest_collection_modifyitems(config, items):
     """Shuffle the files, and the tests within each; a file's shared fixtures keep it whole."""
+    for item in items:
+        if " at 0x" in item.nodeid:
+            msg = f"{item.nodeid} has another name in the next run: give its parameters ids"
+            raise pytest.UsageError(msg)
     if MUTATING:
         items.sort(key=lambda item: LAST.get(item.path.parent.name, 0))
         return

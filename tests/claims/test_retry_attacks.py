@@ -273,7 +273,7 @@ def explode(*_):
         {"on_give_up": explode},
         {"budget": RetryBudget(5, cost=explode)},
     ],
-    ids=str,
+    ids=["on", "answer", "hint", "on_backoff", "on_give_up", "cost"],
 )
 @pytest.mark.parametrize("form", ["call", "acall"])
 def test_what_goes_wrong_in_the_policy_does_not_hide_the_failure(clock, options, form):
