@@ -52,6 +52,9 @@ class World:
 
     def perform(self, step, deadline):
         limit = math.inf if step.limit is None else step.limit / SECOND
+        # As a port takes it: whole nanoseconds, from the instant of the look before.
+        assert step.limit is None or type(step.limit) is int
+        assert (step.since, step.ask) == (self.clock.now_ns(), 0)
         self.granted.append((type(step).__name__, limit))
         if isinstance(step, Lookup):
             seconds, answer = self.lookup
@@ -307,7 +310,107 @@ def test_a_report_can_be_sent_to_another_process(run):
     assert pickle.loads(pickle.dumps(report)) == report
 
 
+NONE = (0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("parts", "seconds", "expected"),
+    [
+        (
+            {"lookup": (1, endpoints(A)), "addresses": {A: (2, None)}, "shake": (3, None)},
+            10,
+            (DialOutcome.CONNECTED, "handshake", (1.0, 2.0, 3.0), 6.0, 0.0),
+        ),
+        (
+            {"lookup": (1, socket.gaierror(-2, "unknown"))},
+            10,
+            (DialOutcome.LOOKUP_FAILED, "lookup", (1.0, 0.0, 0.0), 1.0, 0.0),
+        ),
+        (
+            {"lookup": (1, endpoints(A)), "addresses": {A: (2, OSError())}},
+            10,
+            (DialOutcome.CONNECT_FAILED, "connect", (1.0, 2.0, 0.0), 3.0, 0.0),
+        ),
+        (
+            {
+                "lookup": (1, endpoints(A)),
+                "addresses": {A: (2, None)},
+                "shake": (3, OSError()),
+            },
+            10,
+            (DialOutcome.HANDSHAKE_FAILED, "handshake", (1.0, 2.0, 3.0), 6.0, 0.0),
+        ),
+        (
+            {"lookup": (1, endpoints(A)), "addresses": {A: (2, None)}, "shake": (3, None)},
+            6,
+            (DialOutcome.DEADLINE_EXPIRED, "handshake", (1.0, 2.0, 3.0), 6.0, 0.0),
+        ),
+        (
+            {"lookup": (0, BLACK_HOLE)},
+            0.75,
+            (DialOutcome.DEADLINE_EXPIRED, "lookup", (0.75, 0.0, 0.0), 0.75, 0.0),
+        ),
+        ({}, 0, (DialOutcome.DEADLINE_EXPIRED, "lookup", NONE, 0.0, 0.0)),
+    ],
+)
+def test_a_report_is_exact_on_a_clock_that_does_not_begin_at_0(run, parts, seconds, expected):
+    """K1."""
+    clock = FakeClock(100)
+    report, _ = run(World(clock, **parts), clock.deadline(seconds), shake=True)
+    spent = (report.lookup, report.connect, report.handshake)
+    assert (report.outcome, report.phase, spent, report.elapsed, report.overshoot) == expected
+
+
+def test_a_report_says_by_how_much_the_end_was_late(run):
+    """K1: whoever waits may sleep over."""
+    clock = FakeClock(100)
+
+    class Oversleeping(World):
+        def perform(self, step, deadline):
+            self.clock.advance(5.5)
+            return Returned(None)
+
+    report, _ = run(Oversleeping(clock), clock.deadline(5), endpoints=endpoints(A))
+    assert (report.outcome, report.overshoot) == (DialOutcome.DEADLINE_EXPIRED, 0.5)
+    assert (report.elapsed, report.connect, report.attempts[0].lasted) == (5.5, 5.5, 5.5)
+    plain, _ = run(
+        World(clock, addresses={A: (1, None)}), clock.deadline(5), endpoints=endpoints(A)
+    )
+    assert (plain.outcome, plain.phase) == (DialOutcome.CONNECTED, "connect")
+    assert (plain.lookup, plain.connect, plain.elapsed, plain.overshoot) == (0.0, 1.0, 1.0, 0.0)
+
+
 # What is raised.
+
+
+def test_the_message_of_an_end_is_exact():
+    """K1: by how much it was missed, why it was stopped, in which phase."""
+    clock = FakeClock(100)
+
+    class Oversleeping(World):
+        def perform(self, step, deadline):
+            self.clock.advance(5.5)
+            return Returned(None)
+
+    def said(world, deadline, **options):
+        now = deadline._now()
+        dialed = drive(dialing(deadline._at, now, deadline._stop, **options), world, deadline, now)
+        with pytest.raises(Exception) as caught:
+            conclude(dialed, "connect to db:80", deadline)
+        return str(caught.value)
+
+    assert said(Oversleeping(clock), clock.deadline(5), endpoints=endpoints(A)) == (
+        "connect to db:80: the deadline of 5 s was missed by 0.5 s, in the connect"
+    )
+    stop = StopSignal()
+    stop.request("drain")
+    assert said(World(clock), clock.deadline(1).stopping(stop)) == (
+        "connect to db:80: stopped (drain) 0 s into the deadline of 1 s, in the lookup"
+    )
+
+
+def test_another_report_is_none_of_a_dialing():
+    assert dial_report(DeadlineExceeded("late", report=object())) is None
 
 
 def raised(world, deadline, **options):

@@ -62,7 +62,7 @@ class Question(Generic[T]):
             self._answer.append(Returned(self._fn(*self._args)))
         except Exception as error:  # noqa: BLE001  (an answer like any other)
             self._answer.append(Raised(error))
-        self._answered.request("answered")
+        self._answered.request()
 
     def wait(self, deadline: Deadline) -> Returned[T] | Raised | None:
         """Ask and wait in this thread; None when the deadline, or its stop, is first."""

@@ -112,13 +112,13 @@ class Agenda:
         job = ScheduledJob(table, fn, name, limit_ns, self._gone)
         job._begin(now, wall() if job._on_wall else 0)
         self._added.append(job)
-        self.wake.request("added")
+        self.wake.request()
         return job
 
     def close(self) -> None:
         """Ask the runner to end after the run under way. From any thread."""
         self.closed = True
-        self.wake.request("closed")
+        self.wake.request()
 
     def take(self, now: int, wall: Callable[[], int]) -> Due | None:
         """Return what is to be done at this instant, if anything is."""

@@ -143,7 +143,7 @@ class Cache(Generic[ValueT]):
         if flight.begun and not flight.done.requested():
             with self._lock:
                 self._shelf.abandon(key, flight)
-            flight.done.request("left")
+            flight.done.request()
 
     def _limited(self, deadline: Deadline) -> Deadline:
         """Return the deadline of a load."""
@@ -173,7 +173,7 @@ class Cache(Generic[ValueT]):
                 told = outcome
         with self._lock:
             self._shelf.end(key, flight, told, now, lasting)
-        flight.done.request("loaded")
+        flight.done.request()
         return failure
 
     def _instead(self, entry: Entry[ValueT] | None, failure: object, now: int) -> bool:

@@ -175,7 +175,7 @@ class Desk(Generic[PayloadT]):
 
     def _tell_closers(self) -> None:
         for each in list(self._closers):
-            each.request("ended")
+            each.request()
 
     def _failed(
         self, work: Work[PayloadT], error: BaseException, *, cancelled: bool = False

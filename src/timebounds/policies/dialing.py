@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from enum import StrEnum
+from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 from timebounds._checks import FAR_NS, NS
@@ -152,7 +153,7 @@ class _Record:
     ) -> Dialed:
         """Return the report."""
         spent = self.spent
-        late = max(0, now - self.at) if outcome is not DialOutcome.CONNECTED else 0
+        late = max(0, now - self.at)
         report = DialReport(
             outcome,
             phase,
@@ -250,7 +251,7 @@ def _error(answer: Returned[Any] | Raised | Reply) -> Exception | None:
 
 
 def _seconds(ns: int) -> float:
-    return ns / NS if ns < FAR_NS else float("inf")
+    return ns / NS if ns < FAR_NS else inf
 
 
 def _attempt(

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Any, final
 
-from timebounds._checks import FAR_NS, count, member, nanoseconds
+from timebounds._checks import count, member, nanoseconds
 from timebounds.bounds.stop import StopSignal
 from timebounds.errors import QueueClosed, QueueFull
 from timebounds.policies.work import Admission, Overflow, WorkerReport, WorkOutcome
@@ -179,7 +179,7 @@ class Mailbox:
         self.closed = True
         for work, waker in list(self.wanting.items()):
             # Woken first: an interrupt in between leaves them to the next call.
-            waker.request("closed")
+            waker.request()
             del self.wanting[work]
 
     def stop_draining(self, now: int) -> None:
@@ -204,7 +204,7 @@ class Mailbox:
                 self.accepted += 1
                 self.queue.append(work)
                 self._remember(work._key, now)
-            waker.request("room")
+            waker.request()
             del self.wanting[work]
 
     def _remember(self, key: Hashable | None, now: int) -> None:
@@ -213,11 +213,12 @@ class Mailbox:
             self._recent.append((now, key))
 
     def _is_duplicate(self, key: Hashable | None, now: int) -> bool:
+        # What is older than the window goes, so what is left is a duplicate.
         while self._recent and self._recent[0][0] + self._window_ns <= now:
             at, old = self._recent.popleft()
             if self._keys.get(old) == at:
                 del self._keys[old]
-        return key is not None and self._keys.get(key, -FAR_NS) + self._window_ns > now
+        return key in self._keys
 
     def _end(
         self,

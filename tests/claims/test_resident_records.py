@@ -1,0 +1,457 @@
+"""Residents, word for word and figure for figure, on a clock that does not begin at 0."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from datetime import time
+
+import pytest
+
+from timebounds import (
+    Admission,
+    After,
+    AsyncWorker,
+    CacheReport,
+    Daily,
+    Deadline,
+    DeadlineExceeded,
+    Every,
+    ExpiringCache,
+    FailurePolicy,
+    Freshness,
+    Missed,
+    Missing,
+    Once,
+    Overflow,
+    Ownership,
+    QueueClosed,
+    Repeated,
+    Scheduler,
+    SendOutcome,
+    SendReport,
+    StopSignal,
+    Tick,
+    Work,
+    Worker,
+    WorkOutcome,
+    WorkRecord,
+    wait_requested,
+)
+from timebounds.policies.mailbox import Mailbox
+from timebounds.testing import FakeClock
+
+NS = 1_000_000_000
+
+
+@pytest.fixture
+def clock():
+    return FakeClock(100)
+
+
+def said(fails, *args, **options):
+    """Return what a verb raises, as text."""
+    with pytest.raises(Exception) as caught:
+        fails(*args, **options)
+    return str(caught.value)
+
+
+# The mailbox, by hand.
+
+
+def box(capacity=1, overflow=Overflow.WAIT, window=None, history=10):
+    return Mailbox(capacity, overflow, window, history)
+
+
+def work(clock, payload, *, seconds=1000.0, key=None, stop=None):
+    return Work(payload, Deadline.after(seconds, clock=clock, stop=stop), key, None, None)
+
+
+def test_a_record_holds_the_durations_of_its_work(clock):
+    """M2."""
+    mailbox = box(2, Overflow.REJECT)
+    piece = work(clock, "payload", key="k")
+    assert repr(piece) == "<Work 'k', not ended>"
+    assert mailbox.admit(piece, 100 * NS) is Admission.ACCEPTED
+    assert piece.record is None
+    assert mailbox.take(102 * NS) is piece
+    mailbox.finish(piece, WorkOutcome.COMPLETED, 105 * NS, None)
+    assert piece.record == WorkRecord("k", WorkOutcome.COMPLETED, 2.0, 3.0, 0.0, None)
+    assert repr(piece) == "<Work 'k', completed>"
+    assert [*mailbox.history] == [piece._ended]
+
+
+def test_what_is_late_or_stopped_says_by_how_much(clock):
+    """M2: by nothing where it was stopped."""
+    mailbox, stop = box(5, Overflow.REJECT), StopSignal()
+    late, stopped = work(clock, "late", seconds=5), work(clock, "stopped", stop=stop)
+    for each in (late, stopped):
+        mailbox.admit(each, 100 * NS)
+    stop.request()
+    assert mailbox.take(107 * NS) is late
+    assert mailbox.take(107 * NS) is stopped
+    assert late.record == WorkRecord(None, WorkOutcome.STALE, 7.0, 0.0, 2.0, None)
+    assert stopped.record == WorkRecord(None, WorkOutcome.STALE, 7.0, 0.0, 0.0, None)
+
+
+def test_room_for_one_lets_one_in(clock):
+    """M1: of those who wait for it the first."""
+    mailbox = box()
+    pieces = [work(clock, n) for n in range(4)]
+    mailbox.admit(pieces[0], 100 * NS)
+    wakers = [mailbox.admit(each, 100 * NS) for each in pieces[1:]]
+    assert mailbox.take(101 * NS) is pieces[0]
+    assert [each.requested() for each in wakers] == [True, False, False]
+    assert (len(mailbox.queue), mailbox.accepted) == (1, 2)
+
+
+def test_who_waits_for_room_beyond_his_deadline_is_passed_over(clock):
+    """M1: whether or not he has noticed it himself."""
+    mailbox, stop = box(), StopSignal()
+    first, expired = work(clock, 0), work(clock, 1, seconds=5)
+    stopped, last = work(clock, 2, stop=stop), work(clock, 3)
+    mailbox.admit(first, 100 * NS)
+    wakers = [mailbox.admit(each, 100 * NS) for each in (expired, stopped, last)]
+    stop.request()
+    mailbox.take(105 * NS)
+    assert [*mailbox.queue] == [last]
+    assert all(each.requested() for each in wakers)
+    assert expired._accepted_at is stopped._accepted_at is None
+
+
+def test_who_was_let_in_and_interrupted_on_the_way_is_not_let_in_twice(clock):
+    """M3."""
+    mailbox = box()
+    first, waiting = work(clock, 0), work(clock, 1)
+    mailbox.admit(first, 100 * NS)
+    mailbox.admit(waiting, 100 * NS)
+    waiting._accepted_at = 100 * NS
+    mailbox.take(101 * NS)
+    assert mailbox.accepted == 1
+
+
+def test_keys_are_kept_for_the_window_and_not_longer(clock):
+    """A71: a worker without a window keeps none."""
+    mailbox = box(10, window=5)
+    for n in range(5):
+        mailbox.admit(work(clock, n, key=n), (100 + n) * NS)
+    assert mailbox.admit(work(clock, 5, key=4), 108 * NS) is Admission.DUPLICATE
+    assert [*mailbox._keys] == [4]
+    assert mailbox.admit(work(clock, 6, key=4), 109 * NS) is Admission.ACCEPTED
+    assert mailbox._keys == {4: 109 * NS}
+    plain = box()
+    plain.admit(work(clock, 0, key="a"), 100 * NS)
+    plain.admit(work(clock, 1, key="b"), 100 * NS)
+    plain.take(101 * NS)
+    assert plain.accepted == 2
+    assert plain._keys == {}
+    assert not plain._recent
+
+
+# The worker.
+
+
+def held(clock, kind=Worker, **options):
+    """Return a worker with one piece under way, and the gate at which that waits."""
+    begun, gate = threading.Event(), threading.Event()
+
+    def handle(_):
+        begun.set()
+        gate.wait(20)
+        raise ZeroDivisionError
+
+    options.setdefault("capacity", 1)
+    worker = kind(handle, overflow=Overflow.WAIT, clock=clock, **options)
+    worker.submit(0, clock.deadline(1000))
+    assert begun.wait(20)
+    return worker, gate
+
+
+def test_a_worker_says_what_it_is(clock):
+    worker, gate = held(clock)
+    counts = "completed=0, failed={}, interrupted=0, unstarted=0, stale=0, dropped=0, waiting=0"
+    report = f"WorkerReport(accepted=1, {counts}, running={{}})"
+    assert repr(worker) == f"<Worker open, {report.format(0, 1)}>"
+    gate.set()
+    worker.close(clock.deadline(1000))
+    assert repr(worker) == f"<Worker closed, {report.format(1, 0)}>"
+
+
+def test_what_a_submit_says(clock):
+    worker, gate = held(clock)
+    worker.submit(1, clock.deadline(1000))
+    now = clock.deadline(1000)
+    assert said(worker.submit, 2, now, wait=-1) == "wait must not be negative, not -1"
+    assert said(worker.submit, 2, now, wait=0) == (
+        "submit: the deadline of 0 s was reached, there was no room"
+    )
+    assert said(worker.submit, 2, clock.deadline(0)) == "submit: the deadline of 0 s was reached"
+    stop = StopSignal()
+    stop.request("drain")
+    assert said(worker.submit, 2, now.stopping(stop)) == (
+        "submit: stopped (drain) 0 s into the deadline of 1000 s"
+    )
+    gate.set()
+    worker.close(now)
+    assert said(worker.submit, 2, now) == "the worker is closed and takes no more work"
+
+
+def test_what_one_is_told_who_waited_for_room(clock):
+    """M1, M3: he was passed over, or the worker was closed."""
+    worker, gate = held(clock)
+    worker.submit(1, clock.deadline(1000))
+    outcomes = []
+
+    def wait():
+        try:
+            worker.submit(2, clock.deadline(1000))
+        except QueueClosed as error:
+            outcomes.append(str(error))
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    clock.wait_until_waiting(1)
+    closing = threading.Thread(target=worker.close, args=(clock.deadline(1000),))
+    closing.start()
+    thread.join(20)
+    gate.set()
+    closing.join(20)
+    assert outcomes == ["the worker was closed while this waited for room"]
+    passed_over = work(clock, 3, seconds=0)
+    another = Worker(print, capacity=1, overflow=Overflow.WAIT, clock=clock)
+    assert said(another._waited, passed_over, clock.deadline(1)) == (
+        "submit: the deadline of 0 s was reached"
+    )
+
+
+def test_a_failure_that_closes_ends_what_waits_at_that_instant(clock):
+    """M3."""
+    worker, gate = held(clock, failures=FailurePolicy.CLOSE)
+    worker.submit(1, clock.deadline(1000), key="waiting")
+    clock.advance(3)
+    gate.set()
+    worker.close(clock.deadline(1000))
+    failed, waiting = worker.history
+    assert (failed.outcome, failed.ran) == (WorkOutcome.FAILED, 3.0)
+    assert waiting == WorkRecord("waiting", WorkOutcome.UNSTARTED, 3.0, 0.0, 0.0, None)
+
+
+def test_a_handler_is_told_why_it_is_to_stop():
+    async def main():
+        reasons = []
+        begun = asyncio.Event()
+
+        async def handle(piece):
+            begun.set()
+            await wait_requested(piece.deadline.stop, Deadline.after(20))
+            reasons.append(piece.deadline.stop.reason)
+
+        worker = AsyncWorker(handle, capacity=1, overflow=Overflow.REJECT)
+        await worker.submit(0, Deadline.after(60))
+        await begun.wait()
+        await worker.close(Deadline.after(20), reserve=20)
+        assert reasons == ["the worker is closing"]
+
+    asyncio.run(main())
+
+
+# The cache.
+
+
+def test_a_cache_says_what_it_is(clock):
+    cache = ExpiringCache(lambda key, _: key, fresh_for=1, max_size=3, clock=clock)
+    cache.get("a", clock.deadline(5))
+    assert repr(cache) == f"<ExpiringCache of 1 values, {CacheReport(0, 0, 1, 0, 0)}>"
+
+
+def test_who_waited_in_vain_for_another_ones_load_is_told_that_it_goes_on(clock):
+    begun, gate = threading.Event(), threading.Event()
+
+    def load(key, _):
+        begun.set()
+        gate.wait(20)
+        return key
+
+    cache = ExpiringCache(load, fresh_for=1, max_size=3, clock=clock)
+    first = threading.Thread(target=cache.get, args=("a", clock.deadline(1000)))
+    first.start()
+    assert begun.wait(20)
+    outcomes = []
+
+    def wait():
+        try:
+            cache.get("a", clock.deadline(5))
+        except DeadlineExceeded as error:
+            outcomes.append(str(error))
+
+    second = threading.Thread(target=wait)
+    second.start()
+    clock.wait_until_waiting(1)
+    clock.advance(5)
+    second.join(20)
+    gate.set()
+    first.join(20)
+    assert outcomes == ["cache: the deadline of 5 s was reached, the load goes on"]
+
+
+def failing(clock, after, error):
+    """Return a cache whose second load takes `after` seconds and fails."""
+    answers = iter([lambda: "old", lambda: fail(error)])
+
+    def fail(error):
+        clock.advance(after)
+        raise error
+
+    return ExpiringCache(
+        lambda _key, _deadline: next(answers)(),
+        fresh_for=10,
+        stale_for=5,
+        max_size=3,
+        clock=clock,
+    )
+
+
+def test_a_stale_value_is_served_instead_of_an_error_until_just_before_its_end(clock):
+    """X1, A78."""
+    for after, served in ((2.999, True), (3, False)):
+        cache = failing(clock, after, ConnectionError("down"))
+        cache.get("a", clock.deadline(1000))
+        clock.advance(12)
+        if served:
+            assert cache.get("a", clock.deadline(1000)) == "old"
+        else:
+            assert said(cache.get, "a", clock.deadline(1000)) == "down"
+
+
+def test_what_is_no_exception_of_a_load_is_not_hidden_by_a_stale_value(clock):
+    """X1: Ctrl-C is nothing to serve an old value for."""
+    cache = failing(clock, 1, KeyboardInterrupt())
+    cache.get("a", clock.deadline(1000))
+    clock.advance(12)
+    with pytest.raises(KeyboardInterrupt):
+        cache.get("a", clock.deadline(1000))
+    assert cache.look("a") == (Freshness.STALE, "old")
+
+
+def test_a_load_that_fails_at_its_callers_deadline_is_its_own_failure(clock):
+    """X1: those who waited load themselves."""
+    begun, gate = threading.Event(), threading.Event()
+    loads = []
+
+    def load(_key, _deadline):
+        loads.append(clock.now())
+        if len(loads) > 1:
+            return "value"
+        begun.set()
+        gate.wait(20)
+        raise TimeoutError
+
+    cache = ExpiringCache(load, fresh_for=10, max_size=3, clock=clock)
+    got = []
+    first = threading.Thread(
+        target=lambda: got.append(said(cache.get, "a", clock.deadline(5))),
+    )
+    first.start()
+    assert begun.wait(20)
+    second = threading.Thread(target=lambda: got.append(cache.get("a", clock.deadline(1000))))
+    second.start()
+    clock.wait_until_waiting(1)
+    clock.advance(5)
+    gate.set()
+    first.join(20)
+    second.join(20)
+    assert sorted(got) == ["", "value"]
+
+
+# The scheduler.
+
+
+def test_a_job_says_when_it_is_due_or_that_it_is_cancelled(clock):
+    scheduler = Scheduler(clock=clock)
+    job = scheduler.add(Every(60), print, name="poll")
+    table = repr(Every(60))
+    assert repr(job) == f"<ScheduledJob poll {table}, next at 160.0>"
+    job.cancel()
+    assert repr(job) == f"<ScheduledJob poll {table}, cancelled>"
+
+
+def test_a_wrong_timetable_is_told_word_for_word():
+    assert said(Missed) == "write Missed.coalesce(), Missed.skip() or Missed.catch_up(10)"
+    assert said(Missed.skip, -1) == "grace must not be negative, not -1"
+    assert said(Missed.catch_up, 0) == "maximum must be at least 1, not 0"
+    assert said(After, 0) == (
+        "seconds must be more than 0: zero could never work here, leave it out for no limit"
+    )
+    assert said(After, 1, first=-1) == "first must not be negative, not -1"
+    assert said(Once, -1) == "seconds must not be negative, not -1"
+    meant = {"repeated": Repeated.FIRST, "missing": Missing.SKIP}
+    assert said(Daily, time(9), zone=5, **meant) == (
+        "zone must be a name such as 'Europe/Berlin' or a tzinfo, not 5"
+    )
+    assert said(Daily, time(9), zone="Mars/Olympus", **meant) == (
+        "zone must be a name such as 'Europe/Berlin' or a tzinfo, not 'Mars/Olympus': "
+        "this system's time zone database does not have it (Debian: tzdata)"
+    )
+
+
+def test_the_least_that_may_be_made_up_for_is_one_run_and_the_usual_grace_a_second():
+    assert Missed.skip() == Missed.skip(1)
+    assert repr(Missed.catch_up(1)) == repr(Missed.coalesce())
+
+
+def test_a_tick_holds_the_figures_of_its_run_on_a_clock_that_does_not_begin_at_0():
+    """G1, G3."""
+    clock = FakeClock(100, auto_advance=True)
+    ticks = []
+    scheduler = Scheduler(clock=clock)
+    scheduler.add(Every(60), ticks.append, name="poll", limit=10)
+    clock.jump(185)
+    scheduler.run(clock.deadline(0.5))
+    [tick] = ticks
+    assert tick[:-1] == Tick("poll", "poll#2", 280.0, 285.0, 5.0, 2, tick.deadline)[:-1]
+    assert tick.deadline == Deadline.at(285.5, clock=clock)
+
+
+# Ownership, sending.
+
+
+def in_thread(fn, *args):
+    outcome = []
+    thread = threading.Thread(target=lambda: outcome.append(said(fn, *args)), name="other")
+    thread.start()
+    thread.join(20)
+    return outcome[0]
+
+
+def test_an_ownership_says_whose_it_is_word_for_word():
+    """U1."""
+    assert said(Ownership) == "write Ownership.thread(), Ownership.loop() or Ownership.lock(lock)"
+    assert said(Ownership.lock, 5) == "lock must be a lock of threading or asyncio, not 5"
+    assert said(Ownership.loop) == (
+        "Ownership.loop() needs a running event loop: make the object inside of it"
+    )
+    me = repr(threading.current_thread().name)
+    owner = Ownership.thread()
+    theirs = f"belongs to thread {me}, and thread 'other' uses it"
+    assert in_thread(owner.hand_over) == f"it {theirs}"
+    assert in_thread(owner.hand_over, "Basket") == f"Basket {theirs}"
+    assert in_thread(owner.check) == f"it {theirs}"
+
+
+def test_a_loop_is_the_owner_before_anybody_has_checked():
+    """U1."""
+    me = repr(threading.current_thread().name)
+
+    async def main():
+        owner = Ownership.loop()
+        loop = f"the event loop in thread {me}, {id(asyncio.get_running_loop()):#x}"
+        assert await asyncio.to_thread(in_thread, owner.check) == (
+            f"it belongs to {loop}, and thread 'other', which runs no loop uses it"
+        )
+
+    asyncio.run(main())
+
+
+def test_a_send_report_names_only_what_there_was():
+    plain = SendReport(SendOutcome.COMPLETE, 6, 6, 0, 1, NS // 2, 0, 0)
+    assert repr(plain) == "<SendReport complete: 6 of 6 bytes accepted, 1 sends in 0.5 s>"
