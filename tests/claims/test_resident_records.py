@@ -140,7 +140,7 @@ def test_keys_are_kept_for_the_window_and_not_longer(clock):
     assert mailbox.admit(work(clock, 6, key=4), 109 * NS) is Admission.ACCEPTED
     assert mailbox._keys == {4: 109 * NS}
     plain = box()
-    plain.admit(work(clock, 0, key="a"), 100 * NS)
+    plain.admit(work(clock, 0, key="b"), 100 * NS)
     plain.admit(work(clock, 1, key="b"), 100 * NS)
     plain.take(101 * NS)
     assert plain.accepted == 2
@@ -149,6 +149,63 @@ def test_keys_are_kept_for_the_window_and_not_longer(clock):
 
 
 # The worker.
+
+
+def test_a_wrong_argument_of_a_worker_is_told_word_for_word(clock):
+    def make(handle=print, capacity=1, **options):
+        return Worker(handle, capacity=capacity, overflow=Overflow.REJECT, **options)
+
+    for name in ("handle", "check", "dead_letter"):
+        assert said(make, **{name: 5}) == f"{name} must be a function, not 5"
+    assert said(make, limit=-1) == "limit must not be negative, not -1"
+    assert said(make, capacity=0) == "capacity must be at least 1, not 0"
+    assert said(make, history=-1) == "history must be at least 0, not -1"
+    assert said(make, duplicate_window=-1) == "duplicate_window must not be negative, not -1"
+    assert said(make().submit, 1, Deadline.after(1), expires=5) == (
+        "expires must be an Expiry such as Expiry.after(60), not 5"
+    )
+    theirs = said(make().submit, 1, clock.deadline(1))
+    assert theirs == (f"the worker is on MonotonicClock(), the deadline on {clock!r}: use one")
+
+
+def test_the_last_hundred_records_are_kept_unless_said(clock):
+    worker = Worker(print, capacity=200, overflow=Overflow.REJECT, check=None, clock=clock)
+    worker._handle = lambda _: None
+    for n in range(150):
+        worker.submit(n, clock.deadline(5), key=n)
+    worker.close(clock.deadline(5))
+    assert [each.key for each in worker.history] == [*range(50, 150)]
+
+
+def test_a_sink_that_closes_the_worker_is_told_of_each_piece_once(clock):
+    """M2: of what it was about to be told, too."""
+    letters = []
+
+    def sink(piece):
+        letters.append(piece.payload)
+        worker.close(clock.deadline(0))
+
+    begun, gate = threading.Event(), threading.Event()
+
+    def handle(_):
+        begun.set()
+        gate.wait(20)
+        raise ZeroDivisionError
+
+    worker = Worker(
+        handle,
+        capacity=3,
+        overflow=Overflow.REJECT,
+        failures=FailurePolicy.CLOSE,
+        dead_letter=sink,
+        clock=clock,
+    )
+    for n in range(3):
+        worker.submit(n, clock.deadline(5))
+    assert begun.wait(20)
+    gate.set()
+    worker.close(clock.deadline(5))
+    assert sorted(letters) == [0, 1, 2]
 
 
 def held(clock, kind=Worker, **options):

@@ -40,6 +40,9 @@ PayloadT = TypeVar("PayloadT")
 class Desk(Generic[PayloadT]):
     """Base of both workers."""
 
+    _most: int
+    """How many hands may be at work at the same time."""
+
     def __init__(
         self,
         handle: Callable[[Work[PayloadT]], object],
@@ -71,7 +74,6 @@ class Desk(Generic[PayloadT]):
         self._terms = (self.stop, self._limit_ns)
         # Threads or tasks that handle work, or are on their way to it.
         self._hands: set[object] = set()
-        self._most = 1
         # Of those who wait for the end of something.
         self._closers: dict[StopSignal, None] = {}
         self._lock = self._new_lock()
@@ -196,10 +198,9 @@ class Desk(Generic[PayloadT]):
             self._box.close()
 
     def _quiet(self) -> bool:
-        """Say whether nothing waits, nothing is under way, and the sink has been told."""
+        """Say whether nothing waits, and nobody is at work or telling the sink."""
         with self._lock:
-            box = self._box
-            return box.final or not (box.queue or box.running or self._hands)
+            return self._box.final or not (self._box.queue or self._hands)
 
     def _end_draining(self) -> None:
         with self._lock:
