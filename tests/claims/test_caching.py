@@ -8,6 +8,7 @@ import threading
 from datetime import timedelta
 
 import pytest
+from moments import until
 
 from timebounds import (
     AsyncExpiringCache,
@@ -407,14 +408,6 @@ def in_threads(count, fn):
     for each in threads:
         each.join(30)
     return outcomes
-
-
-def until(condition):
-    pause = threading.Event()
-    give_up = Deadline.after(20)
-    while not condition():
-        pause.wait(0.001)
-        give_up.check("until")
 
 
 def test_a_failure_reaches_all_who_wait():

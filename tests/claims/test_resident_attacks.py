@@ -7,11 +7,11 @@ import dis
 import functools
 import sys
 import threading
-import time as real_time
 from datetime import UTC, datetime, time, timedelta, timezone, tzinfo
 
 import anywhere
 import pytest
+from moments import until
 
 import timebounds.blocking.cache
 import timebounds.blocking.scheduler
@@ -49,15 +49,6 @@ from timebounds import (
     Worker,
 )
 from timebounds.testing import FakeClock
-
-
-def until(condition):
-    pause = threading.Event()
-    give_up = real_time.monotonic() + 20
-    while not condition():
-        pause.wait(0.0005)
-        assert real_time.monotonic() < give_up
-
 
 # Times of day.
 

@@ -10,6 +10,7 @@ import threading
 import time
 
 import pytest
+from moments import until
 
 from timebounds import (
     Admission,
@@ -31,14 +32,6 @@ from timebounds import (
 )
 from timebounds.policies.mailbox import Mailbox
 from timebounds.testing import FakeClock, Gate
-
-
-def until(condition):
-    pause = threading.Event()
-    give_up = time.monotonic() + 20
-    while not condition():
-        pause.wait(0.0005)
-        assert time.monotonic() < give_up
 
 
 class World:

@@ -6,6 +6,7 @@ import threading
 import time
 
 import pytest
+from moments import until
 
 from timebounds.bounds._threads import Pool
 from timebounds.testing import Gate
@@ -20,13 +21,6 @@ def pool():
     while made.threads:
         assert time.monotonic() < limit, "a thread did not end"
         threading.Event().wait(0.001)
-
-
-def until(condition):
-    limit = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < limit
-        threading.Event().wait(0.0005)
 
 
 def test_work_runs_in_a_daemon_thread_that_is_used_again(pool):
