@@ -23,6 +23,9 @@ from timebounds import (
     StopSignal,
     Unfinished,
 )
+from timebounds.bounds.deadline import NEVER_NS
+from timebounds.policies.plan import Reply
+from timebounds.policies.sending import Outbox, Parcel, at_once, conclude, report_of, sending
 from timebounds.testing import (
     Accept,
     Failure,
@@ -409,3 +412,212 @@ def test_a_scripted_stream_takes_what_is_sent():
 
     assert clock.run(main()).accepted == 5
     assert stream.sent == b"hello"
+
+
+# Figures and words, on a clock that does not begin at 0.
+
+
+def late(colour, *steps, **options):
+    clock = FakeClock(100)
+    sock = ScriptedSocket(clock)
+    sock.accepting(*steps)
+    return clock, sender(colour, sock, **options)
+
+
+SECOND = 1_000_000_000
+
+
+def test_a_report_holds_the_figures_of_its_send(colour):
+    """S1."""
+    clock, made = late(colour, Accept(3, after=0.5), Accept(3, after=1.5))
+    made.send_all(b"abcdef", clock.deadline(5))
+    figures = (2 * SECOND, 2 * SECOND, 0)
+    assert made.report == SendReport(SendOutcome.COMPLETE, 6, 6, 0, 2, *figures)
+
+
+def test_a_report_says_by_how_much_it_was_late_and_the_message_too():
+    """S3: whoever waits may sleep over."""
+    parcel = Parcel(memoryview(b"abcdef"))
+    plan = sending(parcel, NEVER_NS, 105 * SECOND, 100 * SECOND)
+    next(plan)
+    parcel.counts.append(3)
+    with pytest.raises(StopIteration) as ended:
+        plan.send((105 * SECOND + SECOND // 4, Reply.SILENCE))
+    report = ended.value.value
+    spent = 5 * SECOND + SECOND // 4
+    figures = (spent, spent, SECOND // 4)
+    assert report == SendReport(SendOutcome.DEADLINE_EXPIRED, 6, 3, 0, 1, *figures)
+    with pytest.raises(DeadlineExceeded) as caught:
+        conclude(report, parcel, 0, FakeClock(100).deadline(5))
+    assert str(caught.value) == (
+        "send_all(6 bytes): the deadline of 5 s was missed by 0.25 s; "
+        "3 bytes were accepted; resume() sends the other 3"
+    )
+
+
+def test_the_words_of_a_send_that_was_stopped_or_stood_still(colour):
+    """S1, T3."""
+    clock, made = late(colour, Accept(3), Silence(), idle_timeout=2)
+    with pytest.raises(IdleTimeout) as caught:
+        made.send_all(b"abcdef", clock.deadline(5))
+    assert str(caught.value) == (
+        "send_all(6 bytes): the peer took nothing for 2 s; "
+        "3 bytes were accepted; resume() sends the other 3"
+    )
+    stop = StopSignal()
+    stop.request("drain")
+    with pytest.raises(StopRequested) as caught:
+        made.resume(clock.deadline(5).stopping(stop))
+    assert str(caught.value) == (
+        "send_all(6 bytes): stopped (drain) 0 s into the deadline of 5 s; "
+        "3 bytes were accepted; resume() sends the other 3"
+    )
+
+
+def test_the_words_of_a_refused_send(colour):
+    clock, made = late(colour, Accept(3), Silence(), Accept(9))
+    with pytest.raises(Unfinished) as caught:
+        made.resume(clock.deadline(1))
+    assert str(caught.value) == (
+        "nothing is unfinished, so there is nothing to resume: call send_all"
+    )
+    with pytest.raises(DeadlineExceeded):
+        made.send_all(b"abcdef", clock.deadline(1))
+    with pytest.raises(Unfinished) as caught:
+        made.send_all(b"xyz", clock.deadline(1))
+    assert str(caught.value) == (
+        "send_all(6 bytes) has not finished, 3 bytes of it were accepted and the "
+        "peer waits for the rest: call resume(deadline) or discard() first"
+    )
+
+
+def test_what_may_have_been_torn_or_is_in_doubt_is_told_word_for_word():
+    """S2: nothing may follow."""
+    box = Outbox()
+    with pytest.raises(Unfinished) as caught:
+        box.begin(memoryview(b"abc"), torn=True)
+    assert str(caught.value) == (
+        "a send was interrupted inside the socket's send, which may have taken bytes: "
+        "nothing can follow, close the connection"
+    )
+    parcel = box.begin(memoryview(b"abcdef"), torn=False)
+    parcel.in_doubt = 2
+    with pytest.raises(Unfinished) as caught:
+        box.discard(torn=False)
+    assert str(caught.value) == (
+        "2 bytes of send_all(6 bytes) are on their way: resume(deadline) or close"
+    )
+    report = report_of(parcel, SendOutcome.DEADLINE_EXPIRED, 1, 0, 0, 0)
+    with pytest.raises(DeadlineExceeded) as caught:
+        conclude(report, parcel, 0, FakeClock(100).deadline(1))
+    assert str(caught.value) == (
+        "send_all(6 bytes): the deadline of 1 s was reached; "
+        "0 bytes were accepted, 2 are in doubt; resume() sends the other 6"
+    )
+
+
+class Ticking(SteadyClock):
+    """A clock that goes on by a second with each look."""
+
+    ns = 100 * SECOND
+
+    def now_ns(self):
+        self.ns += SECOND
+        return self.ns
+
+
+def taking(size):
+    """Return a port's first send, which takes so many bytes, or None."""
+
+    def do(parcel):
+        if size is not None:
+            parcel.counts.append(size)
+        return size is not None
+
+    return do
+
+
+def first(size, seconds, *, stop=None, payload=b"abcdef", clock=None):
+    """Send once without waiting."""
+    deadline = Deadline.at(100 + seconds, clock=clock or Ticking(), stop=stop)
+    return at_once(Parcel(memoryview(payload)), deadline, taking(size))
+
+
+def test_a_send_that_is_answered_at_once_is_judged_by_the_same_rule():
+    """S1, S3: it begins at 101, and has ended at 102."""
+    stop = StopSignal()
+    at = (101 * SECOND, 102 * SECOND)
+    assert first(6, 3) == SendReport(SendOutcome.COMPLETE, 6, 6, 0, 1, SECOND, SECOND, 0)
+    # By the deadline, or at it, all may be there and it is late.
+    assert first(6, 2) == at
+    assert first(3, 3) == at
+    assert first(None, 3) == (101 * SECOND, None)
+    # Nothing begins at the deadline, or under a stop.
+    assert first(6, 1) == (101 * SECOND, None)
+    stop.request()
+    assert first(6, 3, stop=stop) == (101 * SECOND, None)
+    assert first(0, 0, payload=b"") == SendReport(SendOutcome.COMPLETE, 0, 0, 0, 0, 0, 0, 0)
+
+
+@pytest.mark.parametrize(("size", "done"), [(6, True), (3, False)])
+def test_a_stop_that_comes_with_the_last_byte_takes_nothing_away(size, done):
+    """T3."""
+    stop = StopSignal()
+
+    def do(parcel):
+        stop.request()
+        parcel.counts.append(size)
+        return True
+
+    deadline = Deadline.at(103, clock=Ticking(), stop=stop)
+    found = at_once(Parcel(memoryview(b"abcdef")), deadline, do)
+    assert isinstance(found, SendReport) is done
+
+
+def test_a_clock_that_stands_still_is_none_that_goes_back():
+    clock = FakeClock(100)
+    assert first(6, 1, clock=clock) == SendReport(SendOutcome.COMPLETE, 6, 6, 0, 1, 0, 0, 0)
+
+
+def test_what_began_at_once_goes_on_from_there():
+    """S1: its first send counts, and the time that it took."""
+    parcel = Parcel(memoryview(b"abcdef"))
+    parcel.counts.append(4)
+    plan = sending(parcel, 10 * SECOND, 110 * SECOND, 101 * SECOND, first=102 * SECOND)
+    command = next(plan)
+    assert (command.limit, command.since, bytes(command.rest())) == (
+        8 * SECOND, 102 * SECOND, b"ef",
+    )  # fmt: skip
+    parcel.counts.append(2)
+    with pytest.raises(StopIteration) as ended:
+        plan.send((105 * SECOND, Reply.ANSWER))
+    figures = (4 * SECOND, 4 * SECOND, 0)
+    assert ended.value.value == SendReport(SendOutcome.COMPLETE, 6, 6, 0, 2, *figures)
+    endless = sending(Parcel(memoryview(b"a")), NEVER_NS, NEVER_NS, 0)
+    assert next(endless).limit is None
+
+
+def test_a_stop_before_the_first_send_sends_nothing():
+    """T3: in the plan, too."""
+    stop = StopSignal()
+    stop.request()
+    plan = sending(Parcel(memoryview(b"a")), SECOND, 110 * SECOND, 101 * SECOND, stop)
+    with pytest.raises(StopIteration) as ended:
+        next(plan)
+    assert ended.value.value.outcome is SendOutcome.STOPPED
+
+
+def test_of_a_message_that_is_kept_the_callers_buffer_is_let_go():
+    """S2: also where all or nothing of it went out."""
+    for taken, rest in ((0, b"abcdef"), (4, b"ef"), (6, b"")):
+        buffer = bytearray(b"abcdef")
+        parcel = Parcel(memoryview(buffer))
+        parcel.counts.append(taken)
+        parcel.keep()
+        buffer.clear()
+        assert parcel.rest() == rest
+    lasting = memoryview(b"abcdef")
+    parcel = Parcel(lasting)
+    parcel.counts.append(4)
+    parcel.keep()
+    assert parcel.rest().obj is lasting.obj

@@ -200,8 +200,7 @@ def sending(
         if outcome is None and reply is Reply.SILENCE:
             # Only the idle timeout is left that can have ended it.
             outcome = SendOutcome.IDLE_TIMEOUT
-    late = max(now - at, 0) if outcome is not _COMPLETE else 0
-    return report_of(parcel, outcome, sends, now - started, waited, late)
+    return report_of(parcel, outcome, sends, now - started, waited, max(now - at, 0))
 
 
 def judge(
