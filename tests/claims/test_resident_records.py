@@ -420,6 +420,66 @@ def test_a_load_that_fails_at_its_callers_deadline_is_its_own_failure(clock):
     assert sorted(got) == ["", "value"]
 
 
+def test_a_wrong_argument_of_a_cache_is_told_word_for_word(clock):
+    def make(load=print, **options):
+        return ExpiringCache(load, **{"fresh_for": 1, "max_size": 1} | options)
+
+    assert said(make, 5) == "load must be a function of key and deadline, not 5"
+    assert said(make, max_size=0) == "max_size must be at least 1, not 0"
+    for name in ("fresh_for", "stale_for", "refresh_ahead", "errors_for", "limit"):
+        assert said(make, **{name: -1}) == f"{name} must not be negative, not -1"
+    cache = make(lambda key, _: key, fresh_for=lambda _: -1, clock=clock)
+    assert said(cache.get, "a", clock.deadline(5)) == "fresh_for must not be negative, not -1"
+    assert said(cache.get, "a", clock.deadline(0)) == "cache: the deadline of 0 s was reached"
+    cache = make(lambda key, deadline: cache.get(key, deadline), clock=clock)
+    assert said(cache.get, "a", clock.deadline(5)) == (
+        "the load of this key asks for the same key: it would wait for itself"
+    )
+
+
+def test_a_value_that_comes_at_the_deadline_is_late_and_is_stored(clock):
+    """X1, D3."""
+    cache = ExpiringCache(lambda *_: clock.advance(5), fresh_for=9, max_size=3, clock=clock)
+    assert said(cache.get, "a", clock.deadline(5)) == "cache: the deadline of 5 s was reached"
+    assert cache.look("a")[0] is Freshness.FRESH
+    assert cache.get("a", clock.deadline(5)) is None
+
+
+def test_hits_are_counted_and_a_value_that_is_stored_anew_takes_nobodys_place(clock):
+    cache = ExpiringCache(lambda key, _: key, fresh_for=9, max_size=2, clock=clock)
+    for key in ("a", "b", "a", "b"):
+        cache.get(key, clock.deadline(5))
+    cache.put("a", "new")
+    assert cache.report == CacheReport(2, 0, 2, 0, 0)
+    assert (cache.get("a", clock.deadline(5)), cache.get("b", clock.deadline(5))) == ("new", "b")
+    cache.put("c", "c")
+    assert cache.look("a") == (Freshness.MISS, None)
+    assert cache.report == CacheReport(4, 0, 2, 0, 1)
+
+
+def test_a_kept_error_shows_where_its_load_failed(clock):
+    """X1: to each who is given it."""
+
+    def load(_key, _deadline):
+        raise ConnectionError
+
+    cache = ExpiringCache(load, fresh_for=9, errors_for=9, max_size=2, clock=clock)
+    for _ in range(3):
+        with pytest.raises(ConnectionError) as caught:
+            cache.get("a", clock.deadline(5))
+        assert [each.name for each in caught.traceback][-1] == "load"
+    assert cache.report.loads == 1
+
+
+def test_a_value_that_is_put_says_itself_how_long_it_is_fresh(clock):
+    cache = ExpiringCache(print, fresh_for=lambda value: value, max_size=2, clock=clock)
+    cache.put("a", 3)
+    clock.advance(2.999)
+    assert cache.look("a") == (Freshness.FRESH, 3)
+    clock.advance(0.001)
+    assert cache.look("a") == (Freshness.MISS, None)
+
+
 # The scheduler.
 
 
