@@ -297,12 +297,13 @@ def mutate(options: argparse.Namespace) -> None:
 
 
 def bench(options: argparse.Namespace) -> None:
-    """Run each benchmark."""
+    """Run each benchmark, in an environment that has the peers they are measured beside."""
     env = {"PYTHONPATH": str(ROOT / "src")}
-    for _, python in chosen(options.python):
+    for version, python in chosen(options.python):
+        inside = environment("interop", version, python)
         for script in sorted((ROOT / "benchmarks").glob("bench_*.py")):
             say(shown(script))
-            run(python, script, *options.rest, env=env)
+            run(inside, script, *options.rest, env=env)
 
 
 def docs(options: argparse.Namespace) -> None:
