@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from datetime import time
+from datetime import UTC, datetime, time
 
 import pytest
 
@@ -13,6 +13,7 @@ from timebounds import (
     After,
     AsyncWorker,
     CacheReport,
+    Clock,
     Daily,
     Deadline,
     DeadlineExceeded,
@@ -431,7 +432,7 @@ def test_a_wrong_argument_of_a_cache_is_told_word_for_word(clock):
     cache = make(lambda key, _: key, fresh_for=lambda _: -1, clock=clock)
     assert said(cache.get, "a", clock.deadline(5)) == "fresh_for must not be negative, not -1"
     assert said(cache.get, "a", clock.deadline(0)) == "cache: the deadline of 0 s was reached"
-    cache = make(lambda key, deadline: cache.get(key, deadline), clock=clock)
+    cache = make(lambda *asked: cache.get(*asked), clock=clock)  # noqa: PLW0108  (not made yet)
     assert said(cache.get, "a", clock.deadline(5)) == (
         "the load of this key asks for the same key: it would wait for itself"
     )
@@ -496,12 +497,23 @@ def test_a_wrong_timetable_is_told_word_for_word():
     assert said(Missed) == "write Missed.coalesce(), Missed.skip() or Missed.catch_up(10)"
     assert said(Missed.skip, -1) == "grace must not be negative, not -1"
     assert said(Missed.catch_up, 0) == "maximum must be at least 1, not 0"
+    assert said(Every, -1) == "seconds must not be negative, not -1"
+    assert said(Every, 1, first=-1) == "first must not be negative, not -1"
     assert said(After, 0) == (
         "seconds must be more than 0: zero could never work here, leave it out for no limit"
     )
     assert said(After, 1, first=-1) == "first must not be negative, not -1"
     assert said(Once, -1) == "seconds must not be negative, not -1"
     meant = {"repeated": Repeated.FIRST, "missing": Missing.SKIP}
+    assert said(Daily, zone=UTC, **meant) == (
+        "times must hold at least one time of day: write Daily(time(9), zone=...)"
+    )
+    assert said(Daily, 5, zone=UTC, **meant) == (
+        "times must be datetime.time objects such as time(9, 30), not 5"
+    )
+    wrong = said(Daily, time(9), zone=UTC, **meant | {"missing": 5})
+    assert wrong == "missing must be one of Missing.SKIP, Missing.SHIFT, not 5"
+    assert Daily(time(9, fold=1), zone=UTC, **meant).times[0].fold == 0
     assert said(Daily, time(9), zone=5, **meant) == (
         "zone must be a name such as 'Europe/Berlin' or a tzinfo, not 5"
     )
@@ -527,6 +539,48 @@ def test_a_tick_holds_the_figures_of_its_run_on_a_clock_that_does_not_begin_at_0
     [tick] = ticks
     assert tick[:-1] == Tick("poll", "poll#2", 280.0, 285.0, 5.0, 2, tick.deadline)[:-1]
     assert tick.deadline == Deadline.at(285.5, clock=clock)
+
+
+def test_a_daily_run_that_is_late_by_the_one_before_is_none_that_was_missed():
+    """G2: what is late by its own doing is judged on the timeline of the wall clock."""
+    clock = FakeClock(100, auto_advance=True, wall_start=datetime(2026, 1, 1, 8, 57, tzinfo=UTC))
+    started = []
+
+    def run(tick):
+        started.append(tick.late)
+        clock.sleep(90)
+
+    scheduler = Scheduler(clock=clock, wall=clock.wall)
+    meant = {"repeated": Repeated.FIRST, "missing": Missing.SKIP}
+    table = Daily(time(9), time(9, 1), zone=UTC, missed=Missed.skip(1), **meant)
+    scheduler.add(table, run)
+    scheduler.run(clock.deadline(600))
+    assert started == [0.0, 30.0]
+
+
+def test_a_failed_run_is_logged_by_the_librarys_logger(caplog):
+    clock = FakeClock(100, auto_advance=True)
+    scheduler = Scheduler(clock=clock)
+    scheduler.add(Once(1), lambda _: 1 / 0, name="divide")
+    scheduler.run(clock.deadline(5))
+    [record] = caplog.records
+    assert (record.name, record.getMessage()) == ("timebounds", "run divide#0 failed")
+    assert record.exc_info[0] is ZeroDivisionError
+
+
+def test_a_wall_clock_that_tells_no_instant_is_named():
+    class Wall(Clock):
+        def now(self):
+            return 5
+
+        def __repr__(self):
+            return "Wall()"
+
+    meant = {"repeated": Repeated.FIRST, "missing": Missing.SKIP}
+    scheduler = Scheduler(wall=Wall())
+    assert said(scheduler.add, Daily(time(9), zone=UTC, **meant), print) == (
+        "Wall().now() returned 5, not an aware datetime"
+    )
 
 
 # Ownership, sending.

@@ -211,7 +211,7 @@ class Daily(Value):
         missed: Missed = _COALESCE,
     ) -> None:
         self._set(
-            times=tuple(sorted({_as_time(each) for each in times}, key=time.isoformat)),
+            times=tuple(sorted({_as_time(each) for each in times})),
             zone=_as_zone(zone),
             repeated=member(repeated, "repeated", Repeated),
             missing=member(missing, "missing", Missing),
