@@ -93,7 +93,7 @@ def pytest_collection_modifyitems(config, items):
 
 # ---------------------------------------------------------------- hanging
 
-HANGS_AFTER = 600 if MUTATING else 60
+HANGS_AFTER = 60
 SOAK_HANGS_AFTER = 600
 
 _stderr = pytest.StashKey[int]()
@@ -112,7 +112,8 @@ def pytest_unconfigure(config):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item):
-    long = item.get_closest_marker("soak") or item.get_closest_marker("suites")
+    marks = [item.get_closest_marker(each) for each in ("soak", "suites")]
+    long = MUTATING or any(marks)
     limit = SOAK_HANGS_AFTER if long else HANGS_AFTER
     faulthandler.dump_traceback_later(limit, exit=True, file=item.config.stash[_stderr])
     try:
