@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from datetime import UTC, datetime, time
 
 import pytest
@@ -131,6 +132,21 @@ def test_who_was_let_in_and_interrupted_on_the_way_is_not_let_in_twice(clock):
     assert mailbox.accepted == 1
 
 
+def test_what_was_never_accepted_is_not_looked_for_among_what_waits(clock):
+    """M1: a refusal costs the same, however much waits."""
+
+    class Line(deque):
+        def __contains__(self, item):
+            raise AssertionError("looked through")
+
+    mailbox = box(1, Overflow.REJECT)
+    mailbox.queue = Line()
+    mailbox.admit(work(clock, 0), 100 * NS)
+    refused = work(clock, 1)
+    assert "which is all that may" in said(mailbox.admit, refused, 100 * NS)
+    assert not mailbox.withdraw(refused, 100 * NS)
+
+
 def test_keys_are_kept_for_the_window_and_not_longer(clock):
     """A71: a worker without a window keeps none."""
     mailbox = box(10, window=5)
@@ -164,6 +180,9 @@ def test_a_wrong_argument_of_a_worker_is_told_word_for_word(clock):
     assert said(make, duplicate_window=-1) == "duplicate_window must not be negative, not -1"
     assert said(make().submit, 1, Deadline.after(1), expires=5) == (
         "expires must be an Expiry such as Expiry.after(60), not 5"
+    )
+    assert said(make().submit, 1, Deadline.after(1), key=["a"]) == (
+        "key must be hashable, such as a text or a tuple, not ['a']"
     )
     theirs = said(make().submit, 1, clock.deadline(1))
     assert theirs == (f"the worker is on MonotonicClock(), the deadline on {clock!r}: use one")

@@ -126,6 +126,12 @@ class Desk(Generic[PayloadT]):
         if expires is not None and not isinstance(expires, Expiry):
             msg = f"expires must be an Expiry such as Expiry.after(60), not {shown(expires)}"
             raise TypeError(msg)
+        if key is not None:
+            try:
+                hash(key)
+            except TypeError as error:
+                msg = f"key must be hashable, such as a text or a tuple, not {shown(key)}"
+                raise TypeError(msg) from error
         if self._check is not None:
             self._box.refuse_closed()
             self._check(payload)

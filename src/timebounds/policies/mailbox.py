@@ -133,7 +133,8 @@ class Mailbox:
         if work in self.wanting:
             del self.wanting[work]
             return True
-        if work in self.queue:
+        # Most that is refused was never accepted: it is not looked for among what waits.
+        if work._accepted_at is not None and work in self.queue:
             self.queue.remove(work)
             self.accepted -= 1
             self._keys.pop(work._key, None)
