@@ -204,9 +204,13 @@ class Desk(Generic[PayloadT]):
             self._box.close()
 
     def _quiet(self) -> bool:
-        """Say whether nothing waits, and nobody is at work or telling the sink."""
+        """Say whether nothing waits, nothing is under way, and nobody is telling the sink.
+
+        Work may be under way without a hand that is known: an interrupt of who called it in.
+        """
         with self._lock:
-            return self._box.final or not (self._box.queue or self._hands)
+            box = self._box
+            return box.final or not (box.queue or box.running or self._hands)
 
     def _end_draining(self) -> None:
         with self._lock:
