@@ -191,14 +191,14 @@ class SQLiteJournal:
                 with closing(self._open(deadline)) as connection:
                     return do(connection)
             except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode & 0xFF not in _OTHERS:
+                # Some are Python's own, and have no code: of a key that is no text.
+                if getattr(error, "sqlite_errorcode", 0) & 0xFF not in _OTHERS:
                     raise
-                busy = error
-            # SQLite counts in whole milliseconds, and may come back a little early.
-            try:
-                deadline.check("journal")
-            except DeadlineExceeded as error:
-                raise DeadlineExceeded(f"{error}, another one writes") from busy
+                # SQLite counts in whole milliseconds, and may come back a little early.
+                try:
+                    deadline.check("journal")
+                except DeadlineExceeded as late:
+                    raise DeadlineExceeded(f"{late}, another one writes") from error
 
     def _open(self, deadline: Deadline) -> sqlite3.Connection:
         # It looks again and again while another one writes, for so long; once without any left.

@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from contextlib import closing
 
 import pytest
 
@@ -298,3 +299,14 @@ def test_wrong_arguments_are_named(make):
         journal.mark("a", Progress.PENDING, 5)
     with pytest.raises(IllegalStep, match="'a' is not marked, and can not become published"):
         journal.mark("a", Progress.PUBLISHED, soon())
+
+
+def test_what_is_no_text_in_the_file_is_the_databases_own_error(tmp_path):
+    """J1: a file that somebody else has written."""
+    path = tmp_path / "journal.sqlite"
+    journal = SQLiteJournal(path)
+    journal.mark("a", Progress.PENDING, soon())
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("INSERT INTO journal (key, progress) VALUES (CAST(x'ff' AS TEXT), 'pending')")
+    with pytest.raises(sqlite3.OperationalError, match="decode"):
+        journal.unfinished(soon())

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import dis
 import functools
+import gc
 import sys
 import threading
+import weakref
 from datetime import UTC, datetime, time, timedelta, timezone, tzinfo
 
 import anywhere
@@ -34,6 +36,7 @@ from timebounds import (
     ClockError,
     Daily,
     Deadline,
+    DeadlineExceeded,
     Every,
     ExpiringCache,
     Expiry,
@@ -42,6 +45,7 @@ from timebounds import (
     Missing,
     Overflow,
     QueueClosed,
+    QueueFull,
     Repeated,
     Scheduler,
     StopSignal,
@@ -588,15 +592,17 @@ def handler_of(code, offset):
 
 
 class Interrupt:
-    """Raises at the n-th place of some code where the interpreter looks for signals.
+    """Raises, or acts, at the n-th place of some code where the interpreter looks for signals.
 
     That is at the end of a call, at the beginning of a function, and where a loop turns back. The
     error is raised a bytecode later here: only where that has the same clean-up.
     """
 
-    def __init__(self, among, n):
+    def __init__(self, among, n, act=None):
         self.among = set(among)
         self.left = n
+        self.act = act
+        self.acted = False
         self.last = {}
         self.thread = threading.get_ident()
 
@@ -610,7 +616,10 @@ class Interrupt:
         if dis.opname[code.co_code[before]].startswith(("CALL", "RESUME", "JUMP_BACKWARD")):
             self.left -= 1
             if self.left == 0:
-                raise anywhere.Injected
+                if self.act is None:
+                    raise anywhere.Injected
+                self.acted = True
+                self.act()
 
     def trace(self, frame, event, arg):
         if frame.f_code not in self.among:
@@ -621,7 +630,7 @@ class Interrupt:
         return self.trace
 
     def run(self, fn):
-        """Run `fn`; say whether it was interrupted."""
+        """Run `fn`; say whether it was interrupted, or anything was done in between."""
         monitoring = getattr(sys, "monitoring", None)
         before = sys.gettrace()
         if monitoring is None:
@@ -643,7 +652,7 @@ class Interrupt:
                     monitoring.set_local_events(3, code, 0)
                 monitoring.register_callback(3, monitoring.events.INSTRUCTION, None)
                 monitoring.free_tool_id(3)
-        return False
+        return self.acted
 
 
 WORKING = anywhere.codes(
@@ -761,6 +770,214 @@ def test_an_interrupted_close_is_ended_by_the_next_one():
         return hit
 
     everywhere(attempt)
+
+
+class Full:
+    """A worker that drops the oldest, with one piece under way and others that wait."""
+
+    def __init__(self, *waiting):
+        self.gate, self.handled, self.letters = threading.Event(), [], []
+        self.worker = Worker(
+            self.handle,
+            capacity=len(waiting),
+            overflow=Overflow.DROP_OLDEST,
+            dead_letter=lambda work: self.letters.append(work.payload),
+        )
+        self.submit("A")
+        until(lambda: self.worker.report.running)
+        for each in waiting:
+            self.submit(each)
+
+    def handle(self, work):
+        if work.payload == "A":
+            self.gate.wait(20)
+        self.handled.append(work.payload)
+
+    def submit(self, payload):
+        self.worker.submit(payload, Deadline.after(60))
+
+    def end(self):
+        """Return the report, after checking what each one must show."""
+        report = self.worker.report
+        assert report.waiting <= self.worker._box._capacity
+        assert report.accepted == sum(report[1:])
+        self.gate.set()
+        report = self.worker.close(Deadline.after(20))
+        assert report.accepted == sum(report[1:])
+        assert (report.running, report.waiting, report.interrupted) == (0, 0, 0)
+        assert len(self.letters) == report.dropped
+        assert len(self.handled) == report.completed
+        ends = [*self.letters, *self.handled]
+        assert len(ends) == len(set(ends)) == report.accepted
+        return report
+
+
+def test_an_interrupted_drop_drops_once():
+    """M2: a letter for each, and nothing stays under way."""
+
+    def attempt(n):
+        world = Full("B")
+        hit = Interrupt(WORKING, n).run(lambda: world.submit("C"))
+        world.end()
+        return hit
+
+    everywhere(attempt)
+
+
+def test_a_signal_handler_that_submits_anywhere_in_a_drop_loses_nothing():
+    """M2, M3: the lock lets it in, since it is the same thread."""
+
+    def attempt(n):
+        world = Full("B", "C")
+        hit = Interrupt(WORKING, n, lambda: world.submit("S")).run(lambda: world.submit("D"))
+        report = world.end()
+        assert report.accepted == 4 + hit
+        return hit
+
+    everywhere(attempt)
+
+
+def test_close_waits_for_work_whose_thread_an_interrupt_had_disowned(monkeypatch):
+    """M3: Ctrl-C comes while the new thread is waited for."""
+    start, gate = threading.Thread.start, threading.Event()
+
+    begun = threading.Event()
+
+    def interrupted(thread):
+        start(thread)
+        begun.wait(20)
+        raise KeyboardInterrupt
+
+    def handle(_):
+        begun.set()
+        gate.wait(20)
+
+    worker = Worker(handle, capacity=5, overflow=Overflow.REJECT)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(threading.Thread, "start", interrupted)
+        worker.submit("A", Deadline.after(60))
+    reports = []
+    closing = threading.Thread(target=lambda: reports.append(worker.close(Deadline.after(20))))
+    closing.start()
+    until(lambda: worker._closers)
+    assert not reports
+    gate.set()
+    closing.join(20)
+    assert (reports[0].accepted, reports[0].completed) == (1, 1)
+
+
+def cancelling(overflow):
+    """Return a worker of which one handler cancels the task that it is called in."""
+    done = []
+
+    async def handle(work):
+        if work.payload == "A":
+            asyncio.current_task().cancel()
+            await asyncio.sleep(60)
+        done.append(work.payload)
+
+    return AsyncWorker(handle, capacity=1, overflow=overflow), done
+
+
+def test_a_cancelled_task_leaves_a_worker_that_works():
+    """M3: also where all room is taken by what waits."""
+
+    async def main(overflow):
+        worker, done = cancelling(overflow)
+        await worker.submit("A", Deadline.after(60))
+        await asyncio.sleep(0)
+        await worker.submit("B", Deadline.after(60))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert (worker.report.interrupted, worker.report.waiting) == (1, 1)
+        if overflow is Overflow.REJECT:
+            with pytest.raises(QueueFull):
+                await worker.submit("C", Deadline.after(60))
+        else:
+            await worker.submit("C", Deadline.after(20))
+        report = await worker.close(Deadline.after(20))
+        assert done == ["B", "C"][: report.completed]
+        assert (report.unstarted, report.interrupted) == (0, 1)
+
+    for overflow in (Overflow.REJECT, Overflow.WAIT):
+        asyncio.run(main(overflow))
+
+
+def test_what_waits_is_done_by_another_task_where_one_is_cancelled_while_it_drains():
+    """M3."""
+
+    async def main():
+        worker, done = cancelling(Overflow.REJECT)
+        await worker.submit("A", Deadline.after(60))
+        await asyncio.sleep(0)
+        closing = asyncio.create_task(worker.close(Deadline.after(20)))
+        await worker.submit("B", Deadline.after(60))
+        report = await closing
+        assert done == ["B"]
+        assert (report.completed, report.interrupted) == (1, 1)
+
+    asyncio.run(main())
+
+
+def test_room_that_comes_after_the_wait_for_it_goes_to_the_next():
+    """M1: whoever asked for at most so many seconds is not given it later."""
+    clock = FakeClock(100)
+    box = timebounds.policies.mailbox.Mailbox(1, Overflow.WAIT, None, 5)
+    pieces = [Work(n, clock.deadline(60), None, None) for n in range(3)]
+    box.admit(pieces[0], clock.now_ns(), pieces[0].deadline)
+    box.admit(pieces[1], clock.now_ns(), clock.deadline(2))
+    box.admit(pieces[2], clock.now_ns(), pieces[2].deadline)
+    clock.advance(2)
+    assert box.take(clock.now_ns()) is pieces[0]
+    assert [*box.queue] == [pieces[2]]
+
+
+def test_who_is_passed_over_by_his_wait_is_told_that_there_was_no_room():
+    """M1: he is no duplicate of anything."""
+    clock = FakeClock(100)
+    worker = Worker(print, capacity=1, overflow=Overflow.WAIT, clock=clock)
+    passed_over = Work("C", clock.deadline(60), None, None)
+    room = clock.deadline(2)
+    clock.advance(2)
+    with pytest.raises(DeadlineExceeded) as caught:
+        worker._waited(passed_over, room)
+    assert str(caught.value) == ("submit: the deadline of 2 s was reached, there was no room")
+
+
+def test_a_record_of_an_error_keeps_no_other_payload_alive():
+    """M2."""
+
+    class Payload:
+        pass
+
+    gate = threading.Event()
+
+    def handle(work):
+        gate.wait(20)
+        if work.payload == 1:
+            raise ZeroDivisionError
+
+    worker = Worker(handle, capacity=9, overflow=Overflow.REJECT)
+    payload = Payload()
+    gone = weakref.ref(payload)
+    worker.submit(1, Deadline.after(60))
+    worker.submit(payload, Deadline.after(60))
+    del payload
+    gate.set()
+    worker.close(Deadline.after(20))
+    assert len(worker.history) == 2
+    gc.collect()
+    assert gone() is None
+
+
+@pytest.mark.parametrize("wrong", [{"wait": -1}, {"key": []}, {"expires": 5}])
+@pytest.mark.parametrize("check", [None, print])
+def test_a_closed_worker_says_so_whatever_it_is_given(wrong, check):
+    """M1: closed before invalid."""
+    worker = Worker(print, capacity=1, overflow=Overflow.WAIT, check=check)
+    worker.close(Deadline.after(0))
+    with pytest.raises(QueueClosed):
+        worker.submit(1, Deadline.after(5), **wrong)
 
 
 @pytest.mark.parametrize("ahead", [False, True])

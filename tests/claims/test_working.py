@@ -873,16 +873,17 @@ def test_a_key_that_was_taken_back_is_forgotten_and_may_come_again():
     box = Mailbox(5, Overflow.REJECT, 10, 5)
 
     def work():
-        return Work("a", clock.deadline(100), "k", None, None)
+        return Work("a", clock.deadline(100), "k", None)
 
     first = work()
-    box.admit(first, clock.now_ns())
-    assert box.admit(work(), clock.now_ns()) is Admission.DUPLICATE
-    assert box.withdraw(first, clock.now_ns())
-    assert not box.withdraw(first, clock.now_ns())
+    box.admit(first, clock.now_ns(), clock.deadline(100))
+    assert box.admit(work(), clock.now_ns(), clock.deadline(100)) is Admission.DUPLICATE
+    for _ in range(2):
+        box.withdraw(first, clock.now_ns())
+        assert box.accepted == len(box.queue) == 0
     clock.advance(5)
-    assert box.admit(work(), clock.now_ns()) is Admission.ACCEPTED
+    assert box.admit(work(), clock.now_ns(), clock.deadline(100)) is Admission.ACCEPTED
     clock.advance(6)
-    assert box.admit(work(), clock.now_ns()) is Admission.DUPLICATE
+    assert box.admit(work(), clock.now_ns(), clock.deadline(100)) is Admission.DUPLICATE
     clock.advance(4)
-    assert box.admit(work(), clock.now_ns()) is Admission.ACCEPTED
+    assert box.admit(work(), clock.now_ns(), clock.deadline(100)) is Admission.ACCEPTED

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import nullcontext
-from functools import partial, update_wrapper
+from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast, final
 
 from timebounds._settled import Returned
 from timebounds.bounds.clock import MONOTONIC, SteadyClock
 from timebounds.bounds.deadline import Deadline, as_deadline
 from timebounds.bounds.waking import wait_in_task
-from timebounds.policies.caching import Cache, late, settled, value_of
+from timebounds.policies.caching import Cache, late, loader_of, memoized, settled, value_of
 from timebounds.policies.shelf import Flight, as_key
 
 if TYPE_CHECKING:
@@ -152,14 +152,8 @@ class AsyncExpiringCache(Cache[ValueT]):
         """Return a decorator for `async` functions that take `deadline`. As `ExpiringCache`'s."""
 
         def decorate(fn: Callable[ParamsT, Awaitable[KeptT]]) -> AsyncMemoized[ParamsT, KeptT]:
-            async def load(key: Any, deadline: Deadline) -> KeptT:
-                args, kwargs = key
-                loading: Any = fn
-                value: KeptT = await loading(*args, **dict(kwargs), deadline=deadline)
-                return value
-
             cache: AsyncExpiringCache[KeptT] = AsyncExpiringCache(
-                load,
+                loader_of(fn),
                 fresh_for=fresh_for,
                 max_size=max_size,
                 stale_for=stale_for,
@@ -172,8 +166,6 @@ class AsyncExpiringCache(Cache[ValueT]):
             async def wrapper(*args: Any, deadline: Deadline, **kwargs: Any) -> KeptT:
                 return await cache.get(as_key(args, kwargs), as_deadline(deadline))
 
-            made: Any = update_wrapper(wrapper, fn)
-            made.cache = cache
-            return cast("AsyncMemoized[ParamsT, KeptT]", made)
+            return cast("AsyncMemoized[ParamsT, KeptT]", memoized(wrapper, fn, cache))
 
         return decorate

@@ -11,7 +11,7 @@ from timebounds._checks import count, nanoseconds
 from timebounds.bounds.clock import MONOTONIC, SteadyClock
 from timebounds.bounds.stop import StopSignal
 from timebounds.bounds.waking import wait_in_task
-from timebounds.errors import StopRequested
+from timebounds.errors import QueueFull, StopRequested
 from timebounds.policies.desk import Desk
 from timebounds.policies.work import Admission, FailurePolicy
 
@@ -85,12 +85,16 @@ class AsyncWorker(Desk[PayloadT]):
         work = self._prepare(payload, deadline, key, expires)
         room = deadline if wait is None else self._room(deadline, wait)
         try:
-            admission = self._box.admit(work, self._now())
+            admission = self._box.admit(work, self._now(), room)
             if isinstance(admission, StopSignal):
+                self._call_in_again()
                 await wait_in_task(admission, room)
                 admission = self._waited(work, room)
             if len(self._hands) < self._most and admission is Admission.ACCEPTED:
                 self._call_in()
+        except QueueFull:
+            self._call_in_again()
+            raise
         except BaseException:
             self._withdraw(work)
             raise
@@ -117,8 +121,6 @@ class AsyncWorker(Desk[PayloadT]):
         nanoseconds(reserve, "reserve")
         self._close()
         if not self._box.final:
-            # Where a task was cancelled work may wait for nobody.
-            self._call_in()
             await self._await_quiet(deadline.reserving(reserve))
             self._end_draining()
             await self._await_quiet(deadline)
@@ -136,6 +138,7 @@ class AsyncWorker(Desk[PayloadT]):
             ended = StopSignal()
             self._closers[ended] = None
             try:
+                self._call_in_again()
                 going_on = not self._quiet() and await wait_in_task(ended, deadline)
             except StopRequested:
                 going_on = False
@@ -148,6 +151,7 @@ class AsyncWorker(Desk[PayloadT]):
         done = None
         while True:
             work = self._box.take(self._now(), done)
+            # An error's record holds this frame: it must hold nothing else.
             done = None
             if work is None:
                 # From here on whoever submits calls another one in.

@@ -9,7 +9,6 @@ What is fresh, who loads and what goes is decided in `policies/shelf.py`. Here:
 from __future__ import annotations
 
 import threading
-from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast, final
 
 from timebounds._checks import refuse_on_loop_thread
@@ -17,7 +16,7 @@ from timebounds._settled import Returned
 from timebounds.bounds.clock import MONOTONIC, SteadyClock
 from timebounds.bounds.deadline import Deadline, as_deadline
 from timebounds.bounds.waking import wait_in_thread
-from timebounds.policies.caching import Cache, late, settled, value_of
+from timebounds.policies.caching import Cache, late, loader_of, memoized, settled, value_of
 from timebounds.policies.shelf import Flight, as_key
 
 if TYPE_CHECKING:
@@ -170,14 +169,8 @@ class ExpiringCache(Cache[ValueT]):
         """
 
         def decorate(fn: Callable[ParamsT, KeptT]) -> Memoized[ParamsT, KeptT]:
-            def load(key: Any, deadline: Deadline) -> KeptT:
-                args, kwargs = key
-                loading: Any = fn
-                value: KeptT = loading(*args, **dict(kwargs), deadline=deadline)
-                return value
-
             cache: ExpiringCache[KeptT] = ExpiringCache(
-                load,
+                loader_of(fn),
                 fresh_for=fresh_for,
                 max_size=max_size,
                 stale_for=stale_for,
@@ -190,8 +183,6 @@ class ExpiringCache(Cache[ValueT]):
             def wrapper(*args: Any, deadline: Deadline, **kwargs: Any) -> KeptT:
                 return cache.get(as_key(args, kwargs), as_deadline(deadline))
 
-            made: Any = update_wrapper(wrapper, fn)
-            made.cache = cache
-            return cast("Memoized[ParamsT, KeptT]", made)
+            return cast("Memoized[ParamsT, KeptT]", memoized(wrapper, fn, cache))
 
         return decorate

@@ -7,7 +7,6 @@ there is work, and end when there is none for a while; no lock is held while any
 from __future__ import annotations
 
 import threading
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, final
 
@@ -16,7 +15,7 @@ from timebounds.bounds._threads import Pool
 from timebounds.bounds.clock import MONOTONIC, SteadyClock
 from timebounds.bounds.stop import StopSignal
 from timebounds.bounds.waking import unhandled, wait_in_thread
-from timebounds.errors import StopRequested
+from timebounds.errors import QueueFull, StopRequested
 from timebounds.policies.desk import Desk
 from timebounds.policies.work import Admission, FailurePolicy
 
@@ -115,13 +114,17 @@ class Worker(Desk[PayloadT]):
         room = deadline if wait is None else self._room(deadline, wait)
         try:
             with self._lock:
-                admission = self._box.admit(work, self._now())
+                admission = self._box.admit(work, self._now(), room)
             if isinstance(admission, StopSignal):
                 refuse_on_loop_thread("Worker.submit", "AsyncWorker.submit")
+                self._call_in_again()
                 wait_in_thread(admission, room)
                 admission = self._waited(work, room)
             if len(self._hands) < self._most and admission is Admission.ACCEPTED:
                 self._call_in()
+        except QueueFull:
+            self._call_in_again()
+            raise
         except BaseException:
             self._withdraw(work)
             raise
@@ -145,9 +148,6 @@ class Worker(Desk[PayloadT]):
         refuse_on_loop_thread("Worker.close", "AsyncWorker.close")
         self._close()
         if not self._box.final:
-            # Where a thread could not be started work may wait for nobody.
-            with suppress(RuntimeError):
-                self._call_in()
             self._await_quiet(deadline.reserving(reserve))
             self._end_draining()
             self._await_quiet(deadline)
@@ -160,6 +160,7 @@ class Worker(Desk[PayloadT]):
             ended = StopSignal()
             self._closers[ended] = None
             try:
+                self._call_in_again()
                 going_on = not self._quiet() and wait_in_thread(ended, deadline)
             except StopRequested:
                 going_on = False
@@ -176,8 +177,10 @@ class Worker(Desk[PayloadT]):
                     if work is None:
                         # From here on whoever submits calls another one in.
                         self._hands.discard(hand)
-                        return
+                # An error's record holds this frame: it must hold nothing else.
                 done = None
+                if work is None:
+                    return
                 if work._ended is not None:
                     self._deliver()
                     continue

@@ -6,6 +6,7 @@ What must not live here: waiting, calling loaders, making locks.
 from __future__ import annotations
 
 from abc import abstractmethod
+from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from timebounds._checks import NS, nanoseconds
@@ -214,3 +215,20 @@ def settled(outcome: Returned[ValueT] | Exception, deadline: Deadline) -> ValueT
 def late(deadline: Deadline) -> DeadlineExceeded:
     """Return the error of one who waited in vain."""
     return DeadlineExceeded(f"{deadline._missed('cache', deadline._now())}, the load goes on")
+
+
+def loader_of(fn: Callable[..., Any]) -> Callable[[Any, Deadline], Any]:
+    """Return what loads the value of a call: of a function whose arguments are the key."""
+
+    def load(key: Any, deadline: Deadline) -> Any:
+        args, kwargs = key
+        return fn(*args, **dict(kwargs), deadline=deadline)
+
+    return load
+
+
+def memoized(wrapper: Callable[..., Any], fn: Callable[..., Any], cache: object) -> Any:
+    """Return the wrapper as the function that it stands for, with its cache."""
+    made: Any = update_wrapper(wrapper, fn)
+    made.cache = cache
+    return made

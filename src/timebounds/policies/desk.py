@@ -6,6 +6,8 @@ What must not live here: waiting, calling handlers, making locks.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from timebounds._checks import NS, member, nanoseconds, shown
@@ -62,7 +64,7 @@ class Desk(Generic[PayloadT]):
                 raise TypeError(msg)
         self._handle: Any = handle
         self._check = check
-        self._dead_letter = dead_letter
+        self._dead_letter = dead_letter or _tell_nobody
         self._failures = member(failures, "failures", FailurePolicy)
         self._limit_ns = None if limit is None else nanoseconds(limit, "limit", positive=True)
         self._box = Mailbox(*mailbox)
@@ -120,6 +122,8 @@ class Desk(Generic[PayloadT]):
         expires: Expiry | None,
     ) -> Work[PayloadT]:
         """Check what is submitted; first of all whether anything is accepted any more."""
+        if self._box.closed:
+            self._box.refuse_closed()
         given: object = deadline
         if type(given) is not Deadline or given._clock is not self.clock:
             self._own(deadline)
@@ -133,7 +137,6 @@ class Desk(Generic[PayloadT]):
                 msg = f"key must be hashable, such as a text or a tuple, not {shown(key)}"
                 raise TypeError(msg) from error
         if self._check is not None:
-            self._box.refuse_closed()
             self._check(payload)
         return Work(payload, deadline, key, expires, self._terms)
 
@@ -141,26 +144,26 @@ class Desk(Generic[PayloadT]):
         """Return the deadline by which there must be room."""
         return deadline.within(nanoseconds(wait, "wait") / NS)
 
-    def _waited(self, work: Work[PayloadT], wait: Deadline) -> Admission:
+    def _waited(self, work: Work[PayloadT], room: Deadline) -> Admission:
         """Return what became of work that waited for room, or raise."""
         with self._lock:
             if work._accepted_at is not None:
                 return Admission.ACCEPTED
-            refused = self._box.withdraw(work, self._now())
+            now = self._now()
+            self._box.withdraw(work, now)
             closed = self._box.closed
         if closed:
             msg = "the worker was closed while this waited for room"
             raise QueueClosed(msg)
-        if refused:
-            raise DeadlineExceeded(wait._missed("submit", self._now()) + ", there was no room")
-        work.deadline.check("submit")
+        if now >= room._at:
+            raise DeadlineExceeded(room._missed("submit", now) + ", there was no room")
+        room.check("submit")
         return Admission.DUPLICATE
 
     def _withdraw(self, work: Work[PayloadT]) -> None:
         with self._lock:
-            withdrawn = self._box.withdraw(work, self._now())
-        if withdrawn:
-            self._tell_closers()
+            self._box.withdraw(work, self._now())
+        self._tell_closers()
 
     def _call_in(self) -> None:
         """Have one more hand begin, if one is wanted."""
@@ -173,8 +176,16 @@ class Desk(Generic[PayloadT]):
             if wanted:
                 self._start(hand)
         except BaseException:
-            self._dismiss(hand)
+            self._hands.discard(hand)
             raise
+
+    def _call_in_again(self) -> None:
+        """Have a hand begin where what waits may wait for nobody.
+
+        One was cancelled, failed to start, or was disowned by an interrupt.
+        """
+        with suppress(RuntimeError):
+            self._call_in()
 
     def _dismiss(self, hand: object) -> None:
         """Note that a hand has ended, in whatever way."""
@@ -229,12 +240,17 @@ class Desk(Generic[PayloadT]):
         """Hand what was not completed to the dead-letter sink, outside of the lock."""
         ownerless = self._box.ownerless
         for work in list(ownerless):
-            # By one of those who come here.
-            if ownerless.pop(work, False) and self._dead_letter is not None:
-                try:
-                    self._dead_letter(work)
-                except BaseException as error:
-                    if may_be_a_signals(error):
-                        raise
-                    # Other work is not to blame.
-                    unhandled(error)
+            # By one of those who come here; a chain that is all C up to the sink: an interrupt
+            # finds it untold, or inside.
+            taken = filter(None, map(ownerless.pop, (work,), (None,)))
+            try:
+                deque(map(self._dead_letter, taken), 0)
+            except BaseException as error:
+                if may_be_a_signals(error):
+                    raise
+                # Other work is not to blame.
+                unhandled(error)
+
+
+def _tell_nobody(_: object) -> None:
+    """Stand in for a dead-letter sink."""

@@ -9,8 +9,9 @@ Rules (M1-M3 of the contracts):
 - Work whose bound has passed before it begins is stale: it is not begun. The look is at the last
   moment.
 - Each accepted piece ends in exactly one way, and a final report does not change.
-- Work is taken from where it was when it has come to where it goes: what an interrupt leaves half
-  done is done again.
+- A piece begins, or ends, in one step: between its look and its last store nothing is called and
+  nothing made, so that no interrupt, signal handler or finaliser comes in between. What is called
+  comes afterwards, or is looked at again.
 
 What must not live here: clocks, locks, waiting, calling handlers.
 """
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from timebounds._checks import Seconds
+    from timebounds.bounds.deadline import Deadline
     from timebounds.policies.work import Ended, Work
 
 __all__: list[str] = []
@@ -43,8 +45,8 @@ class Mailbox:
     """All work of one worker."""
 
     __slots__ = (
-        "_capacity", "_counts", "_keys", "_overflow", "_recent", "_window_ns", "accepted", "closed",
-        "final", "history", "ownerless", "queue", "running", "wanting",
+        "_capacity", "_counts", "_drops", "_keys", "_overflow", "_recent", "_window_ns", "accepted",
+        "closed", "final", "history", "ownerless", "queue", "running", "wanting",
     )  # fmt: skip
 
     accepted: int
@@ -64,17 +66,19 @@ class Mailbox:
         self.final = False
         self._capacity = count(capacity, "capacity", minimum=1)
         self._overflow = member(overflow, "overflow", Overflow)
+        self._drops = overflow is Overflow.DROP_OLDEST
         self._window_ns = 0
         if duplicate_window is not None:
             self._window_ns = nanoseconds(duplicate_window, "duplicate_window", positive=True)
         self.history: deque[Ended] = deque(maxlen=count(history, "history"))
         self.queue: deque[Work[Any]] = deque()
         self.running: dict[Work[Any], None] = {}
-        # Work that waits for room, in order, and what is requested when it need not any more.
+        # Work that waits for room, in order: what is requested when it need not any more, and until
+        # when it waits.
         # (A dict would look for its first one among all that have gone.)
-        self.wanting: OrderedDict[Work[Any], StopSignal] = OrderedDict()
+        self.wanting: OrderedDict[Work[Any], tuple[StopSignal, Deadline]] = OrderedDict()
         # Ended without being completed, and not yet handed to the dead-letter sink.
-        self.ownerless: dict[Work[Any], bool] = {}
+        self.ownerless: dict[Work[Any], Work[Any]] = {}
         self._counts = dict.fromkeys(WorkOutcome, 0)
         # When each recent key was accepted, and in which order.
         self._keys: dict[Hashable, int] = {}
@@ -101,8 +105,10 @@ class Mailbox:
             msg = "the worker is closed and takes no more work"
             raise QueueClosed(msg)
 
-    def admit(self, work: Work[Any], now: int) -> Admission | StopSignal:
+    def admit(self, work: Work[Any], now: int, room: Deadline) -> Admission | StopSignal:
         """Accept or refuse work; the signal is requested when it need not wait for room any more.
+
+        Room that comes at `room` or later goes to the next.
 
         Raises:
             QueueClosed, QueueFull, DeadlineExceeded, StopRequested: it is refused.
@@ -113,38 +119,39 @@ class Mailbox:
             deadline.check("submit")
         if self._window_ns and self._is_duplicate(work._key, now):
             return Admission.DUPLICATE
-        if self.wanting or len(queue) >= self._capacity:
+        if (self.wanting or len(queue) >= self._capacity) and not self._drops:
             if self._overflow is Overflow.REJECT:
                 msg = f"{len(queue)} pieces of work wait already, which is all that may"
                 raise QueueFull(msg)
-            if self._overflow is Overflow.WAIT:
-                waker = self.wanting[work] = StopSignal()
-                return waker
-            self._end(queue[0], WorkOutcome.DROPPED, now)
+            waker = StopSignal()
+            self.wanting[work] = (waker, room)
+            return waker
         work._accepted_at = now
         self.accepted += 1
         queue.append(work)
         if self._window_ns:
             self._remember(work._key, now)
+        while self._drops and len(queue) > self._capacity:
+            self._end(queue[0], WorkOutcome.DROPPED, now)
         return _ACCEPTED
 
-    def withdraw(self, work: Work[Any], now: int) -> bool:
+    def withdraw(self, work: Work[Any], now: int) -> None:
         """Take back work that waits, for room or its turn, as if it had never come."""
         if work in self.wanting:
             del self.wanting[work]
-            return True
         # Most that is refused was never accepted: it is not looked for among what waits.
-        if work._accepted_at is not None and work in self.queue:
-            self.queue.remove(work)
+        elif work._accepted_at is not None and work in self.queue:
             self.accepted -= 1
+            self.queue.remove(work)
             self._keys.pop(work._key, None)
             # What it was given goes on to the next.
             self._let_in(now)
-            return True
-        return False
 
     def take(self, now: int, done: Work[Any] | None = None) -> Work[Any] | None:
-        """Complete what is done; begin the next, or end it when it is stale. None without one."""
+        """Complete what is done; begin the next, or end it when it is stale. None without one.
+
+        What is given back has ended already when it was stale, or was dropped meanwhile.
+        """
         if done is not None and done in self.running:
             self._end(done, _COMPLETED, now)
         queue = self.queue
@@ -158,12 +165,12 @@ class Mailbox:
         except Exception as error:  # noqa: BLE001  (a wall clock that tells no instant)
             self._end(work, WorkOutcome.FAILED, now, error)
         else:
-            if late is None:
+            if late is not None:
+                self._end(work, WorkOutcome.STALE, now, late=late)
+            elif work._ended is None:
                 work._begun_at = now
                 self.running[work] = None
-                queue.popleft()
-            else:
-                self._end(work, WorkOutcome.STALE, now, late=late)
+                del queue[0]
         if self.wanting:
             self._let_in(now)
         return work
@@ -178,7 +185,7 @@ class Mailbox:
     def close(self) -> None:
         """Accept nothing any more; wake whoever waits for room."""
         self.closed = True
-        for work, waker in list(self.wanting.items()):
+        for work, (waker, _) in list(self.wanting.items()):
             # Woken first: an interrupt in between leaves them to the next call.
             waker.request()
             del self.wanting[work]
@@ -197,9 +204,11 @@ class Mailbox:
     def _let_in(self, now: int) -> None:
         """Give room to whoever has waited longest for it."""
         while self.wanting and len(self.queue) < self._capacity:
-            work, waker = next(iter(self.wanting.items()))
-            # Since it began to wait its key may have come in, or its deadline passed.
-            late = work._accepted_at is not None or work._late_by(now) is not None
+            work, (waker, room) = next(iter(self.wanting.items()))
+            # Since it began to wait its key may have come in, or its time passed.
+            late = (
+                work._accepted_at is not None or now >= room._at or work._late_by(now) is not None
+            )
             if not late and not self._is_duplicate(work._key, now):
                 work._accepted_at = now
                 self.accepted += 1
@@ -230,21 +239,16 @@ class Mailbox:
         *,
         late: int = 0,
     ) -> None:
-        """End what is under way, or comes next."""
-        ended = work._ended
-        if ended is None:
-            begun, accepted = work._begun_at, work._accepted_at
-            ended = work._ended = (work._key, outcome, accepted, begun, now, late, error)
-        else:
-            # Begun to be ended before, and interrupted there.
-            outcome = ended[1]
+        """End what is under way, or comes next; nothing where somebody has, who interrupted us."""
+        ended = (work._key, outcome, work._accepted_at, work._begun_at, now, late, error)
+        if work._ended is not None:
+            return
+        work._ended = ended
         if outcome is not _COMPLETED:
-            self.ownerless[work] = True
-        history = self.history
-        if not history or history[-1] is not ended:
-            history.append(ended)
+            self.ownerless[work] = work
         self._counts[outcome] += 1
         if work in self.running:
             del self.running[work]
         else:
-            self.queue.popleft()
+            del self.queue[0]
+        self.history.append(ended)

@@ -134,7 +134,7 @@ class Work(Generic[PayloadT]):
         deadline: Deadline,
         key: Hashable | None,
         expires: Expiry | None,
-        terms: Terms | None,
+        terms: Terms | None = None,
     ) -> None:
         self._payload = payload
         self._deadline = deadline
