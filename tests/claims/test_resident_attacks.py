@@ -873,7 +873,7 @@ def cancelling(overflow):
     async def handle(work):
         if work.payload == "A":
             asyncio.current_task().cancel()
-            await asyncio.sleep(60)
+            await asyncio.Event().wait()
         done.append(work.payload)
 
     return AsyncWorker(handle, capacity=1, overflow=overflow), done

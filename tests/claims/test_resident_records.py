@@ -20,6 +20,7 @@ from timebounds import (
     DeadlineExceeded,
     Every,
     ExpiringCache,
+    Expiry,
     FailurePolicy,
     Freshness,
     Missed,
@@ -135,6 +136,30 @@ def test_who_was_let_in_and_interrupted_on_the_way_is_not_let_in_twice(clock):
     waiting._accepted_at = 100 * NS
     mailbox.take(101 * NS)
     assert mailbox.accepted == 1
+
+
+@pytest.mark.parametrize("stale", [False, True])
+def test_what_is_dropped_while_its_wall_clock_is_read_has_ended_once(clock, stale):
+    """M2: by a finaliser, or by whatever that clock does."""
+    mailbox = box(1, Overflow.DROP_OLDEST)
+    newer = work(clock, "newer")
+    reads = []
+
+    class Wall(Clock):
+        def now(self):
+            if reads:
+                admit(mailbox, newer, 101 * NS)
+            reads.append(None)
+            return datetime(2026, 1, 1 + len(reads) * stale, tzinfo=UTC)
+
+    piece = Work("older", clock.deadline(60), None, Expiry.after(3600, clock=Wall()))
+    admit(mailbox, piece, 100 * NS)
+    assert mailbox.take(102 * NS) is piece
+    assert piece.record.outcome is WorkOutcome.DROPPED
+    assert [*mailbox.ownerless] == [piece]
+    assert mailbox.take(103 * NS) is newer
+    report = mailbox.report()
+    assert (report.accepted, report.dropped, report.running, report.stale) == (2, 1, 1, 0)
 
 
 def test_what_was_never_accepted_is_not_looked_for_among_what_waits(clock):
