@@ -292,7 +292,7 @@ def cover(options: argparse.Namespace) -> None:
 def mutate(options: argparse.Namespace) -> None:
     """Change the source in small ways and see whether the tests notice; takes long."""
     inside = tools("mutate")
-    module(inside, "mutmut run", *options.rest)
+    run(inside, ROOT / "tests" / "support" / "mutation.py", "run", *options.rest)
     module(inside, "mutmut results")
 
 

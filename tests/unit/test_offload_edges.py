@@ -270,9 +270,12 @@ def test_a_thread_that_ends_finds_what_was_put_in_line_meanwhile():
         def get(self, *args, **kwargs):
             self.waits += 1
             if self.waits == 1:
-                self.put(lambda: ran.append(threading.current_thread() in pool.threads))
+                self.put((None, note))
                 raise Empty
             return super().get(*args, **kwargs)
+
+    def note():
+        ran.append(threading.current_thread() in pool.threads)
 
     ran = []
     pool = Pool(limit=1, linger=0.01)

@@ -70,6 +70,22 @@ def test_what_work_raises_goes_to_the_hook_and_the_next_work_runs(pool, monkeypa
     assert [type(each) for each in told] == [SystemExit]
 
 
+def test_work_counts_until_what_it_owned_has_closed(pool):
+    """A look for what is left behind waits for the count, and no longer than that."""
+    seen = []
+
+    class Owned:
+        def __del__(self):
+            seen.append(pool.working())
+
+        def work(self):
+            seen.append(pool.working())
+
+    pool.submit(Owned().work)
+    until(lambda: len(seen) == 2 and not pool.working())
+    assert seen == [1, 1]
+
+
 def test_work_handed_in_while_a_thread_ends_is_not_stranded(pool):
     """Who stores looks afterwards: one of the two sees the other, in many rounds."""
     pool._linger = 0.0
@@ -133,8 +149,8 @@ def test_a_busy_thread_that_was_counted_on_calls_for_another(pool):
     """Who has taken work looks once more: what came meanwhile does not wait behind it."""
     gate, ran = Gate("first"), []
     pool.resting.add(None)  # as if one were still seen waiting that has just taken work
-    pool._line.put(gate.enter)
-    pool._line.put(lambda: ran.append(1))
+    pool._line.put((None, gate.enter))
+    pool._line.put((None, lambda: ran.append(1)))
     pool.resting.clear()
     pool._staff()
     until(lambda: ran)

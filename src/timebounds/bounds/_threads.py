@@ -17,9 +17,8 @@ import os
 import sys
 import threading
 from contextlib import suppress
-from functools import partial
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, TypeAlias, final
 from weakref import WeakSet
 
 from timebounds.bounds.waking import unhandled
@@ -37,6 +36,16 @@ _pools: WeakSet[Pool] = WeakSet()
 
 
 @final
+class _Token:
+    """Lives as long as work that was handed in."""
+
+    __slots__ = ("__weakref__",)
+
+
+_Item: TypeAlias = "tuple[_Token, Callable[[], object]]"
+
+
+@final
 class Pool:
     """Runs work in at most `limit` daemon threads. What work raises goes to the thread's hook."""
 
@@ -49,9 +58,9 @@ class Pool:
 
     def _forget(self) -> None:
         """Begin anew: a forked child has none of its parent's threads."""
-        self._line: SimpleQueue[Callable[[], object]] = SimpleQueue()
-        # What is in line or in the hands of a thread, and so alive.
-        self._out: WeakSet[Callable[[], object]] = WeakSet()
+        self._line: SimpleQueue[_Item] = SimpleQueue()
+        # Of what is in line or in the hands of a thread, and so alive.
+        self._out: WeakSet[_Token] = WeakSet()
         self.threads: dict[threading.Thread, None] = {}
         """The threads that were made and have not ended."""
         self.resting: set[threading.Thread] = set()
@@ -65,20 +74,19 @@ class Pool:
         if not self._watches_forks:
             self._watches_forks = True
             os.register_at_fork(after_in_child=self._forget)
-        # An object of its own: it dies when its thread lets go of it.
-        work = partial(work)
-        self._out.add(work)
-        self._line.put(work)
+        item = _Token(), work
+        self._out.add(item[0])
+        self._line.put(item)
         try:
             self._staff()
         except RuntimeError:
             # One of those that exist will come to it.
             if not self.threads:
-                _discard(self._line, work)
+                _discard(self._line, item)
                 raise
 
     def working(self) -> int:
-        """Return how much work is in line, under way, or has only just been done; never less."""
+        """Return how much work is in line, under way, or not yet let go of; never less."""
         return len(self._out)
 
     def _staff(self) -> None:
@@ -105,12 +113,12 @@ class Pool:
         while True:
             self.resting.add(me)
             try:
-                work = self._line.get(timeout=self._linger)
+                item = self._line.get(timeout=self._linger)
             except Empty:
-                work = None
+                item = None
             finally:
                 self.resting.discard(me)
-            if work is None:
+            if item is None:
                 self.threads.pop(me, None)
                 # Handed in by one who still counted on this thread.
                 if self._line.empty():
@@ -121,18 +129,21 @@ class Pool:
                 if not self._line.empty():
                     with suppress(RuntimeError):
                         self._staff()
-                work()
+                item[1]()
             except BaseException as error:  # noqa: BLE001  (the next work is not to blame)
                 unhandled(error)
-            # Nothing of it is kept until the next one comes.
-            del work
+            # Nothing of it is kept until the next one comes. The token goes last: a weak set misses
+            # what dies before that has closed what it owned.
+            token = item[0]
+            del item
+            del token
 
 
-def _discard(line: SimpleQueue[Callable[[], object]], work: Callable[[], object]) -> None:
-    """Take `work` out of the line again."""
+def _discard(line: SimpleQueue[_Item], item: _Item) -> None:
+    """Take `item` out of the line again."""
     for _ in range(line.qsize()):
         each = line.get_nowait()
-        if each is not work:
+        if each is not item:
             line.put(each)
 
 
