@@ -72,7 +72,10 @@ def nanoseconds(value: object, name: str, *, positive: bool = False) -> int:
         msg = f"{name} must not be negative, not {shown(value)}"
         raise ValueError(msg)
     if ns == 0 and positive:
-        msg = f"{name} must be more than 0: zero could never work here, leave it out for no limit"
+        msg = (
+            f"{name} must be more than 0, which could never work here: for no limit write None "
+            "where that is documented"
+        )
         raise ValueError(msg)
     return min(ns, FAR_NS)
 

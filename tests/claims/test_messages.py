@@ -103,7 +103,8 @@ MESSAGES = [
     (lambda: Deadline.after(-2), "seconds must not be negative, not -2"),
     (
         lambda: Deadline.after(2).timeout(0),
-        "seconds must be more than 0: zero could never work here, leave it out for no limit",
+        "seconds must be more than 0, which could never work here: for no limit write None "
+        "where that is documented",
     ),
     (lambda: RetryAllowance(2.0), "retries must be an int, not float 2.0"),
     (lambda: RetryAllowance(-1), "retries must be at least 0, not -1"),

@@ -72,7 +72,7 @@ def test_what_work_raises_goes_to_the_hook_and_the_next_work_runs(pool, monkeypa
 
 def test_work_counts_until_what_it_owned_has_closed(pool):
     """A look for what is left behind waits for the count, and no longer than that."""
-    seen = []
+    seen, gate = [], Gate("under way")
 
     class Owned:
         def __del__(self):
@@ -80,8 +80,11 @@ def test_work_counts_until_what_it_owned_has_closed(pool):
 
         def work(self):
             seen.append(pool.working())
+            gate.enter()
 
     pool.submit(Owned().work)
+    gate.wait_arrived()
+    gate.open()
     until(lambda: len(seen) == 2 and not pool.working())
     assert seen == [1, 1]
 
