@@ -73,8 +73,7 @@ def nanoseconds(value: object, name: str, *, positive: bool = False) -> int:
         raise ValueError(msg)
     if ns == 0 and positive:
         msg = (
-            f"{name} must be more than 0, which could never work here: for no limit write None "
-            "where that is documented"
+            f"{name} must be more than 0, which could never work here: no limit is None, if allowed"
         )
         raise ValueError(msg)
     return min(ns, FAR_NS)
