@@ -73,7 +73,7 @@ def nanoseconds(value: object, name: str, *, positive: bool = False) -> int:
         raise ValueError(msg)
     if ns == 0 and positive:
         msg = (
-            f"{name} must be more than 0, which could never work here: no limit is None, if allowed"
+            f"{name} must be more than 0: zero could never work, and no limit is None where allowed"
         )
         raise ValueError(msg)
     return min(ns, FAR_NS)

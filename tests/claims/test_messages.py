@@ -103,7 +103,7 @@ MESSAGES = [
     (lambda: Deadline.after(-2), "seconds must not be negative, not -2"),
     (
         lambda: Deadline.after(2).timeout(0),
-        "seconds must be more than 0, which could never work here: no limit is None, if allowed",
+        "seconds must be more than 0: zero could never work, and no limit is None where allowed",
     ),
     (lambda: RetryAllowance(2.0), "retries must be an int, not float 2.0"),
     (lambda: RetryAllowance(-1), "retries must be at least 0, not -1"),

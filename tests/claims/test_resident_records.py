@@ -544,7 +544,7 @@ def test_a_wrong_timetable_is_told_word_for_word():
     assert said(Every, -1) == "seconds must not be negative, not -1"
     assert said(Every, 1, first=-1) == "first must not be negative, not -1"
     assert said(After, 0) == (
-        "seconds must be more than 0, which could never work here: no limit is None, if allowed"
+        "seconds must be more than 0: zero could never work, and no limit is None where allowed"
     )
     assert said(After, 1, first=-1) == "first must not be negative, not -1"
     assert said(Once, -1) == "seconds must not be negative, not -1"
