@@ -66,9 +66,9 @@ class Question(Generic[T]):
 
     def wait(self, deadline: Deadline) -> Returned[T] | Raised | None:
         """Ask and wait in this thread; None when the deadline, or its stop, is first."""
-        SLOTS.submit(self)
-        AWAITED.add(self)
         try:
+            AWAITED.add(self)
+            SLOTS.submit(self)
             # A stop of the deadline's is told by the deadline.
             with suppress(StopRequested):
                 wait_in_thread(self._answered, deadline)
@@ -78,9 +78,9 @@ class Question(Generic[T]):
 
     async def await_answer(self, deadline: Deadline) -> Returned[T] | Raised | None:
         """Ask and wait in this task; None when the deadline, or its stop, is first."""
-        SLOTS.submit(self)
-        AWAITED.add(self)
         try:
+            AWAITED.add(self)
+            SLOTS.submit(self)
             with suppress(StopRequested):
                 await wait_in_task(self._answered, deadline)
         finally:
