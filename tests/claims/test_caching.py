@@ -22,6 +22,7 @@ from timebounds import (
     StopRequested,
     StopSignal,
 )
+from timebounds.policies.shelf import Flight
 from timebounds.testing import FakeClock
 
 
@@ -713,6 +714,28 @@ def test_a_hit_on_what_was_dropped_a_moment_ago_is_a_hit_all_the_same():
     assert cache.report.hits == 1
 
 
+def test_a_load_that_nobody_ends_is_given_up_once_and_only_its_own():
+    """X1: whatever interrupted it."""
+    cache = ExpiringCache(print, fresh_for=10, max_size=10)
+    flights = cache._shelf.flights
+    mine, others = Flight(None), Flight(None)
+    mine.done = StopSignal()
+    flights |= {"mine": mine, "other": others}
+    cache._abandon("mine", mine)
+    # It had not begun: it is not there for anybody to wait for.
+    assert flights["mine"] is mine
+    assert not mine.done.requested()
+    mine.begun = True
+    cache._abandon("other", mine)
+    assert flights["other"] is others
+    assert mine.done.requested()
+    cache._abandon("mine", mine)
+    assert flights["mine"] is mine
+    mine.done = StopSignal()
+    cache._abandon("mine", mine)
+    assert flights == {"other": others}
+
+
 # The decorator.
 
 
@@ -725,6 +748,7 @@ def test_a_function_is_memoized_by_its_arguments_without_the_deadline(tasks):
         @AsyncExpiringCache.memoizing(**options)
         async def price(symbol, *, currency="EUR", deadline):
             """Ask for a price."""
+            assert type(deadline) is Deadline
             calls.append((symbol, currency))
             return len(calls)
 
@@ -733,6 +757,7 @@ def test_a_function_is_memoized_by_its_arguments_without_the_deadline(tasks):
         @ExpiringCache.memoizing(**options)
         def price(symbol, *, currency="EUR", deadline):
             """Ask for a price."""
+            assert type(deadline) is Deadline
             calls.append((symbol, currency))
             return len(calls)
 
@@ -746,6 +771,7 @@ def test_a_function_is_memoized_by_its_arguments_without_the_deadline(tasks):
     assert [ask("A"), ask("A"), ask("A", currency="USD"), ask("B")] == [1, 1, 2, 3]
     clock.advance(10)
     assert ask("A") == 4
+    assert calls == [("A", "EUR"), ("A", "USD"), ("B", "EUR"), ("A", "EUR")]
     assert price.__name__ == "price"
     assert price.__doc__ == "Ask for a price."
     assert price.cache.report.loads == 4

@@ -21,8 +21,18 @@ from timebounds import (
     connect,
     dial_report,
 )
+from timebounds._checks import FAR_NS
 from timebounds._settled import Raised, Returned
-from timebounds.policies.dialing import FLOOR_NS, Dial, Lookup, Shake, conclude, dialing, share
+from timebounds.policies.dialing import (
+    FLOOR_NS,
+    Dial,
+    Lookup,
+    Shake,
+    _seconds,
+    conclude,
+    dialing,
+    share,
+)
 from timebounds.policies.dialing import shaking as shaking_plan
 from timebounds.policies.plan import Reply, adrive, drive
 from timebounds.testing import FakeClock
@@ -518,6 +528,14 @@ def test_an_error_that_takes_no_notes_is_raised_all_the_same():
         conclude(dialed, "connect", deadline)
     assert dial_report(caught.value) is None
     assert dial_report(ValueError()) is None
+
+
+def test_the_farthest_instant_is_no_limit():
+    """N3."""
+    assert Lookup(FAR_NS, 0).limit is None
+    assert Lookup(FAR_NS - 1, 0).limit == FAR_NS - 1
+    assert _seconds(FAR_NS) == math.inf
+    assert _seconds(FAR_NS - 1) < math.inf
 
 
 # What connect is given.

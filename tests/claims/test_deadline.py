@@ -18,6 +18,7 @@ from timebounds import (
     Deadline,
     DeadlineExceeded,
     SteadyClock,
+    StopSignal,
     WallClock,
 )
 from timebounds.testing import FakeClock, ForbiddenClock
@@ -275,6 +276,7 @@ def test_it_is_ordered_and_hashable_within_one_clock():
     assert len({one, same, two}) == 2
     assert hash(one) == hash(same) != hash(two)
     assert hash(one) != hash(Deadline.at(1))
+    assert hash(one) != hash(one.stopping(StopSignal()))
     assert not one < same
     assert not one > same
     assert one != two

@@ -20,9 +20,11 @@ from timebounds import (
     MinRate,
     RetryAllowance,
     SteadyClock,
+    StopSignal,
 )
 from timebounds._checks import refuse_on_loop_thread
 from timebounds.bounds.clock import not_backwards
+from timebounds.policies.wants import as_address, as_hostname, as_resolver, as_tls
 from timebounds.testing import Data, End, FakeClock, ScriptedSocket, Silence
 
 
@@ -187,6 +189,19 @@ MESSAGES = [
         lambda: FAKE.deadline(0).check(),
         "operation: the deadline of 0 s was reached",
     ),
+    (
+        lambda: Deadline.from_scope(7),
+        "scope must be an asyncio.Timeout or an anyio CancelScope, not 7",
+    ),
+    # stop
+    (
+        StopSignal.on_signals,
+        "signals must not be empty: write StopSignal.on_signals(signal.SIGTERM)",
+    ),
+    (
+        lambda: pickle.dumps(StopSignal()),
+        "a StopSignal means nothing in another process: send the request there",
+    ),
     # expiry
     (lambda: Expiry(60), "write Expiry.after(seconds) or Expiry.at(aware_datetime)"),
     (lambda: Expiry.at(5), "instant must be an aware datetime, not int 5"),
@@ -248,6 +263,23 @@ MESSAGES = [
     (
         lambda: MinRate(0, 1),
         "bytes_per_second must be more than 0: leave min_rate out for no minimum",
+    ),
+    # connecting
+    (
+        lambda: as_address(7, "address"),
+        "address must be a host and a port such as ('example.org', 443), not 7",
+    ),
+    (
+        lambda: as_hostname(7, "server_hostname"),
+        "server_hostname must be a host name such as 'example.org' or None, not 7",
+    ),
+    (
+        lambda: as_resolver(7, "resolver"),
+        "resolver must be a function of host and port, not 7",
+    ),
+    (
+        lambda: as_tls(7, "tls"),
+        ("tls must be an ssl.SSLContext or None, not 7: write tls=ssl.create_default_context()"),
     ),
     # receiving
     (

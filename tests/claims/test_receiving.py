@@ -6,6 +6,7 @@ import copy
 import errno
 import pickle
 import tracemalloc
+from enum import IntEnum
 
 import pytest
 from colours import scripted
@@ -482,6 +483,13 @@ def test_an_allowance_starts_anew_in_each_operation_and_goes_on_in_resume():
     with pytest.raises(IdleTimeout) as caught:
         line.receiver.receive_exactly(1, far(line))
     assert caught.value.report.idle_retries == 2
+
+
+def test_a_size_of_another_kind_of_int_has_the_same_allowance():
+    """A1."""
+    size = IntEnum("Size", ["ONE"]).ONE
+    line = Line(Silence(), Data(b"A"), idle_timeout=1, allowance=RetryAllowance(1))
+    assert line.receiver.receive_exactly(size, far(line)) == b"A"
 
 
 def test_a_shared_allowance_is_spent_by_all_its_users():

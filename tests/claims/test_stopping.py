@@ -1030,6 +1030,44 @@ def test_the_second_time_the_system_does_what_it_does_by_default(default, monkey
         signal.signal(signal.SIGURG, before)
 
 
+def test_a_handler_that_was_not_installed_from_python_gives_way_to_the_default(monkeypatch):
+    """T2: only C could bring it back."""
+    before = signal.signal(signal.SIGURG, signal.SIG_DFL)
+    real = signal.getsignal
+    try:
+        stopping = StopSignal.on_signals(signal.SIGURG)
+        with monkeypatch.context() as unknown:
+            unknown.setattr(signal, "getsignal", lambda _: None)
+            stopping.__enter__()
+        assert real(signal.SIGURG) == stopping._handle
+        stopping.__exit__()
+        assert real(signal.SIGURG) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGURG, before)
+
+
+def test_who_came_after_us_keeps_that_signal_and_the_others_are_restored(delivered):
+    """T2, T6."""
+    mine = signal.getsignal(signal.SIGUSR2)
+    with StopSignal.on_signals(signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    assert signal.getsignal(signal.SIGUSR1) is signal.SIG_IGN
+    assert signal.getsignal(signal.SIGUSR2) is mine
+
+
+def test_a_handler_of_before_is_told_the_frame():
+    """T2: as it would have been without us."""
+    frames = []
+    before = signal.signal(signal.SIGUSR1, lambda _, frame: frames.append(frame))
+    try:
+        with StopSignal.on_signals(signal.SIGUSR1):
+            signal.raise_signal(signal.SIGUSR1)
+            signal.raise_signal(signal.SIGUSR1)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert frames == [sys._getframe()]
+
+
 def test_a_signal_without_a_name_of_its_own_asks_too():
     """T2: most of the real-time signals."""
     number = signal.SIGRTMIN + 1

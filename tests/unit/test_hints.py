@@ -42,4 +42,6 @@ WALL = FakeClock(wall_start=datetime(2026, 1, 1, tzinfo=UTC)).wall
 )
 def test_a_hint_is_read_strictly(said, ns):
     """A5."""
-    assert read_hint(said, WALL) == ns
+    got = read_hint(said, WALL)
+    assert got == ns
+    assert type(got) is type(ns)
