@@ -325,6 +325,8 @@ def test_an_alarm_can_be_called_off_and_takes_any_size():
         boot.cancel()
         await turns(5)
         assert rung == []
+        with pytest.raises(TypeError, match=r"^seconds must be a number of seconds"):
+            MONOTONIC.alarm("1", print)
 
     asyncio.run(main())
 

@@ -1415,8 +1415,19 @@ def test_a_job_that_has_returned_takes_nothing_more():
 
     async def main():
         job = await offload_job(lambda job: job, deadline=far())
-        with pytest.raises(RuntimeError, match="the job has returned"):
+        with pytest.raises(RuntimeError) as caught:
             job.own(socket.socket, close=print)
+        assert str(caught.value) == (
+            "the job has returned, and nobody would close what it owns now"
+        )
+        with pytest.raises(RuntimeError) as caught:
+            job.commit()
+        assert str(caught.value) == "the job has returned: there is nothing left to commit"
+        with pytest.raises(TypeError) as caught:
+            job.own(7)
+        assert str(caught.value) == (
+            "resource must have a close(), which 7 has not: give close=..."
+        )
 
     asyncio.run(main())
 

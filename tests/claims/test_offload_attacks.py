@@ -29,6 +29,7 @@ from timebounds import (
     stuck,
 )
 from timebounds.bounds._threads import Pool
+from timebounds.policies.offload_evidence import _ATTRIBUTE
 from timebounds.testing import FakeClock, Gate
 
 
@@ -383,10 +384,19 @@ def test_a_grace_of_nothing_is_over_at_once_on_a_fake_clock_too():
         clock.advance(1)
         with pytest.raises(DeadlineExceeded):
             await task
+        clock.advance(1)
+        assert [(age, thread) for _, age, thread in stuck()] == [(2, resource.thread)]
         resource.gate.open()
         await until(lambda: not stuck())
 
     asyncio.run(main())
+
+
+def test_an_error_with_something_else_in_the_reports_place_has_none():
+    error = ValueError()
+    assert offload_report(error) is None
+    setattr(error, _ATTRIBUTE, "mine")
+    assert offload_report(error) is None
 
 
 def test_grace_counts_from_the_request_however_late_the_loop_comes_to_it():

@@ -89,6 +89,19 @@ def test_a_record_holds_the_durations_of_its_work(clock):
     assert [*mailbox.history] == [piece._ended]
 
 
+def test_what_is_not_under_way_any_more_is_not_completed(clock):
+    """M2: it has ended once, whatever its hand says later."""
+    mailbox = box(2, Overflow.REJECT)
+    piece = work(clock, "payload")
+    admit(mailbox, piece, 100 * NS)
+    mailbox.take(100 * NS)
+    mailbox.finish(piece, WorkOutcome.FAILED, 101 * NS, None)
+    ended = piece._ended
+    assert mailbox.take(102 * NS, piece) is None
+    assert piece._ended is ended
+    assert [*mailbox.history] == [ended]
+
+
 def test_what_is_late_or_stopped_says_by_how_much(clock):
     """M2: by nothing where it was stopped."""
     mailbox, stop = box(5, Overflow.REJECT), StopSignal()
@@ -301,6 +314,22 @@ def test_what_a_submit_says(clock):
     gate.set()
     worker.close(now)
     assert said(worker.submit, 2, now) == "the worker is closed and takes no more work"
+
+
+def test_a_stop_comes_before_an_expiry_of_who_waited_for_room(clock):
+    """D9."""
+    worker, gate = held(clock)
+    stop = StopSignal()
+    room = clock.deadline(5).stopping(stop)
+    waiting = work(clock, 2)
+    clock.advance(5)
+    late = "submit: the deadline of 5 s was reached, there was no room"
+    assert said(worker._waited, waiting, room) == late
+    stop.request("drain")
+    stopped = "submit: stopped (drain) 5 s into the deadline of 5 s"
+    assert said(worker._waited, waiting, room) == stopped
+    gate.set()
+    worker.close(clock.deadline(1000))
 
 
 def test_what_one_is_told_who_waited_for_room(clock):

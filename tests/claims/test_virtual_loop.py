@@ -717,8 +717,14 @@ def test_a_deadline_of_a_real_clock_is_refused_on_it():
                 pytest.fail("it has run")
         with pytest.raises(ClockError, match=r"use clock\.deadline\("):
             await wait_requested(StopSignal(), Deadline.after(5))
-        with pytest.raises(ClockError):
+        with pytest.raises(ClockError) as asleep:
             await MONOTONIC.asleep(5)
+        with pytest.raises(ClockError) as alarmed:
+            MONOTONIC.alarm(5, print)
+        assert {str(asleep.value), str(alarmed.value)} == {
+            "the loop runs on <FakeClock at 0 s> and this wait is on MonotonicClock(): "
+            "use clock.deadline(...)"
+        }
         done.append(asyncio.current_task().cancelling())
 
     clock.run(main())

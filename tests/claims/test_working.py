@@ -250,7 +250,7 @@ def test_a_stop_ends_the_waiting_for_room(make):
     stop = StopSignal()
     waits = world.later(world.worker.submit, 2, Deadline.after(9, clock=world.clock, stop=stop))
     stop.request("drain")
-    with pytest.raises(StopRequested, match="drain"):
+    with pytest.raises(StopRequested, match=r"^submit: stopped \(drain\)"):
         waits()
     world.gate.set()
     assert world.close().accepted == 2

@@ -23,6 +23,7 @@ class Resource:
     def work(self, outcome=None):
         """Block until released; then return or raise the outcome."""
         self.inside += 1
+        self.thread = threading.get_ident()
         self.trace.add("entered")
         try:
             self.gate.enter()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, final
 
@@ -88,7 +88,9 @@ class AsyncWorker(Desk[PayloadT]):
             admission = self._box.admit(work, self._now(), room)
             if isinstance(admission, StopSignal):
                 self._call_in_again()
-                await wait_in_task(admission, room)
+                # A stop of the room's is told where it is seen what became of the work.
+                with suppress(StopRequested):
+                    await wait_in_task(admission, room)
                 admission = self._waited(work, room)
             if len(self._hands) < self._most and admission is Admission.ACCEPTED:
                 self._call_in()

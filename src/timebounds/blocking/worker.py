@@ -7,6 +7,7 @@ there is work, and end when there is none for a while; no lock is held while any
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, final
 
@@ -118,7 +119,9 @@ class Worker(Desk[PayloadT]):
             if isinstance(admission, StopSignal):
                 refuse_on_loop_thread("Worker.submit", "AsyncWorker.submit")
                 self._call_in_again()
-                wait_in_thread(admission, room)
+                # A stop of the room's is told where it is seen what became of the work.
+                with suppress(StopRequested):
+                    wait_in_thread(admission, room)
                 admission = self._waited(work, room)
             if len(self._hands) < self._most and admission is Admission.ACCEPTED:
                 self._call_in()

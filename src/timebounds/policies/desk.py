@@ -155,7 +155,7 @@ class Desk(Generic[PayloadT]):
         if closed:
             msg = "the worker was closed while this waited for room"
             raise QueueClosed(msg)
-        if now >= room._at:
+        if now >= room._at and not (room._stop is not None and room._stop.requested()):
             raise DeadlineExceeded(room._missed("submit", now) + ", there was no room")
         room.check("submit")
         return Admission.DUPLICATE
