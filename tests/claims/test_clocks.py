@@ -12,6 +12,7 @@ import pytest
 from offloads import turns, until
 
 import children
+import timebounds.bounds.clock
 from timebounds import (
     MONOTONIC,
     WALL,
@@ -23,6 +24,7 @@ from timebounds import (
     SteadyClock,
     WallClock,
 )
+from timebounds.bounds.alarm import LoopAlarm
 from timebounds.testing import FakeClock
 
 DAY = 86_400
@@ -300,11 +302,39 @@ def test_an_alarm_never_goes_off_before_its_clock_says_so():
     async def main():
         rung = []
         clock.alarm(0.001, lambda: rung.append(clock.ns))
-        await until(lambda: clock.reads > 3)
-        assert rung == []
+        for clock.ns in (0, 999_999):
+            reads = clock.reads
+            await until(lambda reads=reads: clock.reads > reads + 3)
+            assert rung == []
         clock.ns = 1_000_000
         await until(lambda: rung)
         assert rung == [1_000_000]
+
+    asyncio.run(main())
+
+
+def test_a_wait_that_is_over_leaves_nothing_at_its_future(monkeypatch):
+    """Nor any alarm; with suspend counted, the clock is looked at every second."""
+    made = []
+
+    class Noting(LoopAlarm):
+        def __init__(self, *args):
+            super().__init__(*args)
+            made.append(self)
+
+    monkeypatch.setattr(timebounds.bounds.clock, "LoopAlarm", Noting)
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
+        assert not await MONOTONIC.await_done(future, 0.001)
+        assert not future._callbacks
+        waits = asyncio.create_task(BootClock().await_done(future, 1e10))
+        await until(lambda: len(made) == 2)
+        assert made[1]._handle.when() - loop.time() <= 1.0
+        future.set_result(None)
+        assert await waits
+        assert [alarm._handle.cancelled() for alarm in made] == [True, True]
 
     asyncio.run(main())
 

@@ -721,10 +721,13 @@ def test_a_deadline_of_a_real_clock_is_refused_on_it():
             await MONOTONIC.asleep(5)
         with pytest.raises(ClockError) as alarmed:
             MONOTONIC.alarm(5, print)
-        assert {str(asleep.value), str(alarmed.value)} == {
-            "the loop runs on <FakeClock at 0 s> and this wait is on MonotonicClock(): "
-            "use clock.deadline(...)"
-        }
+        with pytest.raises(ClockError) as awaited:
+            await MONOTONIC.await_done(asyncio.get_running_loop().create_future(), 5)
+        for caught in (asleep, alarmed, awaited):
+            assert str(caught.value) == (
+                "the loop runs on <FakeClock at 0 s> and this wait is on MonotonicClock(): "
+                "use clock.deadline(...)"
+            )
         done.append(asyncio.current_task().cancelling())
 
     clock.run(main())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 
@@ -146,6 +147,32 @@ def test_a_thread_that_never_started_holds_no_place(pool):
     ran = []
     pool.submit(lambda: ran.append(1))
     until(lambda: ran)
+
+
+def test_a_thread_that_can_not_call_for_another_does_the_work_itself(pool, monkeypatch):
+    """O6."""
+    ran, start = [], threading.Thread.start
+
+    def refuse(thread):
+        if threading.current_thread() in pool.threads:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    for n in range(3):
+        pool._line.put((None, lambda n=n: ran.append(n)))
+    pool._staff()
+    until(lambda: len(ran) == 3)
+    assert ran == [0, 1, 2]
+
+
+def test_a_pool_begins_anew_in_every_forked_child(pool, monkeypatch):
+    """O6: it asks for that once, when it is first used."""
+    asked = []
+    monkeypatch.setattr(os, "register_at_fork", lambda **hooks: asked.append(hooks))
+    for _ in range(2):
+        pool.submit(int)
+    assert asked == [{"after_in_child": pool._forget}]
 
 
 def test_a_busy_thread_that_was_counted_on_calls_for_another(pool):

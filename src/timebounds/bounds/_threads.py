@@ -132,11 +132,9 @@ class Pool:
                 item[1]()
             except BaseException as error:  # noqa: BLE001  (the next work is not to blame)
                 unhandled(error)
-            # Nothing of it is kept until the next one comes. The token goes last: a weak set misses
-            # what dies before that has closed what it owned.
-            token = item[0]
+            # Nothing is kept until the next one comes. A tuple lets go of its last item first: the
+            # token, by which work is counted, outlives what the work owned.
             del item
-            del token
 
 
 def _discard(line: SimpleQueue[_Item], item: _Item) -> None:
