@@ -23,6 +23,7 @@ from timebounds import (
     StopSignal,
     Unfinished,
 )
+from timebounds._checks import FAR_NS
 from timebounds.bounds.deadline import NEVER_NS
 from timebounds.policies.plan import Reply
 from timebounds.policies.sending import Outbox, Parcel, at_once, conclude, report_of, sending
@@ -605,6 +606,27 @@ def test_a_stop_before_the_first_send_sends_nothing():
     with pytest.raises(StopIteration) as ended:
         next(plan)
     assert ended.value.value.outcome is SendOutcome.STOPPED
+    assert ended.value.value.sends == 0
+
+
+def test_a_stop_during_a_send_is_its_outcome():
+    """T3: unless all of it went out."""
+    for accepted, outcome in ((0, SendOutcome.STOPPED), (1, SendOutcome.COMPLETE)):
+        stop = StopSignal()
+        parcel = Parcel(memoryview(b"a"))
+        plan = sending(parcel, SECOND, 110 * SECOND, 101 * SECOND, stop)
+        next(plan)
+        stop.request()
+        parcel.counts.append(accepted)
+        with pytest.raises(StopIteration) as ended:
+            plan.send((101 * SECOND, Reply.SILENCE))
+        assert ended.value.value.outcome is outcome
+
+
+def test_the_farthest_instant_is_no_limit_to_a_send():
+    """N3."""
+    for limit, shown in ((FAR_NS, None), (FAR_NS - 1, FAR_NS - 1)):
+        assert next(sending(Parcel(memoryview(b"a")), FAR_NS, limit, 0)).limit == shown
 
 
 def test_of_a_message_that_is_kept_the_callers_buffer_is_let_go():
@@ -616,6 +638,9 @@ def test_of_a_message_that_is_kept_the_callers_buffer_is_let_go():
         parcel.keep()
         buffer.clear()
         assert parcel.rest() == rest
+        if taken == 4:
+            parcel.counts.append(1)
+            assert parcel.rest() == b"f"
     lasting = memoryview(b"abcdef")
     parcel = Parcel(lasting)
     parcel.counts.append(4)
