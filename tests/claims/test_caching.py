@@ -714,6 +714,31 @@ def test_a_hit_on_what_was_dropped_a_moment_ago_is_a_hit_all_the_same():
     assert cache.report.hits == 1
 
 
+def test_an_error_that_is_kept_is_no_value_that_could_be_dropped():
+    """X1: not even None is."""
+
+    def fails(key):
+        raise OSError(key)
+
+    world = World(False, answer=fails, errors_for=5)
+    for _ in range(2):
+        with pytest.raises(OSError, match="a"):
+            world.get("a")
+        assert not world.cache.drop("a", None)
+    assert len(world.loads) == 1
+    assert world.cache.drop("a")
+
+
+def test_a_load_has_begun_once_it_is_there_to_be_waited_for():
+    flight = Flight(None)
+    shelf = ExpiringCache(print, fresh_for=10, max_size=10)._shelf
+    assert shelf.begin("a", flight)
+    assert flight.begun
+    assert not flight.done.requested()
+    assert not shelf.begin("a", Flight(None))
+    assert shelf.flights == {"a": flight}
+
+
 def test_a_load_that_nobody_ends_is_given_up_once_and_only_its_own():
     """X1: whatever interrupted it."""
     cache = ExpiringCache(print, fresh_for=10, max_size=10)
