@@ -31,7 +31,7 @@ from timebounds import (
     SchedulerReport,
     StopSignal,
 )
-from timebounds.policies.timetable import ns_of
+from timebounds.policies.timetable import instant_of, ns_of
 from timebounds.testing import FakeClock
 
 FIRST = {"repeated": Repeated.FIRST, "missing": Missing.SHIFT}
@@ -247,6 +247,17 @@ def test_a_run_that_was_interrupted_is_due_again_with_the_same_key(world):
 
 
 # What runs.
+
+
+def test_the_last_error_stays_whatever_runs_well_after_it(world):
+    def once(tick):
+        if tick.key.endswith("#0"):
+            raise ValueError("no such table")
+
+    job = world.scheduler.add(Every(60), once)
+    world.run(130)
+    assert job.report[:3] == (2, 0, 1)
+    assert str(job.report.last_error) == "no such table"
 
 
 def test_a_run_that_fails_is_told_and_the_others_go_on(tasks):
@@ -481,7 +492,30 @@ def test_an_hourly_job_on_a_clock_that_counts_suspend_runs_right_after_resume():
     assert clock.now() == 1800.0
 
 
+def test_the_grace_counts_from_the_instant_after_an_earlier_run_too(world):
+    """G2."""
+    world.job(Every(100, first=0, missed=Missed.skip(40)), name="backup")
+    world.run(10)
+    world.jump(131)
+    world.run(100)
+    assert world.started == [0, 200]
+    assert world.missed == [("backup", 1)]
+    # What comes just within it still runs.
+    world.jump(99)
+    world.run(1)
+    assert world.started == [0, 200, 340]
+
+
 # G3: times of day.
+
+
+def test_instants_are_whole_microseconds_however_far():
+    for ns, instant in (
+        (1_999, utc(1970, 1, 1, 0, 0, 0, 1)),
+        (253_402_300_799_999_999_999, utc(9999, 12, 31, 23, 59, 59, 999_999)),
+    ):
+        assert instant_of(ns) == instant
+        assert ns_of(instant) == ns // 1000 * 1000
 
 
 def utc(*parts):
@@ -503,6 +537,7 @@ def test_the_plan_moves_forward_over_the_repeated_hour():
     second_pass = datetime(2017, 10, 29, 3, 45, fold=1, tzinfo=ZoneInfo(HELSINKI))
     found = following(daily, second_pass.astimezone(UTC), 100)
     assert found[0] == utc(2017, 10, 29, 2, 30)
+    assert found[0].tzinfo is UTC
     assert all(b - a == timedelta(hours=1) for a, b in pairwise(found))
     first_pass = datetime(2017, 10, 29, 3, 15, fold=0, tzinfo=ZoneInfo(HELSINKI))
     assert following(daily, first_pass.astimezone(UTC), 3) == [
@@ -598,6 +633,14 @@ def test_what_is_due_this_very_instant_runs(world):
     world.job(Daily(time(9), zone="UTC", **FIRST))
     world.run(1)
     assert world.started == [0.0]
+
+
+def test_a_time_of_day_within_the_next_look_is_kept_exactly(world):
+    """G3."""
+    world.clock.step_wall((utc(2026, 6, 1, 8, 59, 57) - world.clock.wall.now()).total_seconds())
+    world.job(Daily(time(9), zone="UTC", **FIRST))
+    world.run(5)
+    assert world.started == [3.0]
 
 
 def test_the_calendar_ends(world):

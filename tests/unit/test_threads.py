@@ -33,6 +33,7 @@ def test_work_runs_in_a_daemon_thread_that_is_used_again(pool):
         until(lambda: len(threads) == n + 1 and pool.resting)  # noqa: B023  (at once)
     assert len(set(threads)) == 1
     assert threads[0].daemon
+    assert threads[0].name == "timebounds worker"
     assert pool.resting == {threads[0]}
     pool._linger = 0.0
     pool.submit(int)
