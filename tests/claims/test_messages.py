@@ -15,10 +15,12 @@ from timebounds import (
     BudgetedReceiver,
     Clock,
     Deadline,
+    Every,
     Expiry,
     Jitter,
     MinRate,
     RetryAllowance,
+    Scheduler,
     SteadyClock,
     StopSignal,
 )
@@ -80,6 +82,18 @@ def unfinished(receiver, deadline):
     with pytest.raises(Exception):  # noqa: B017
         receiver.receive_exactly(4, deadline)
     return receiver.receive_exactly(4, deadline)
+
+
+def closed_scheduler():
+    scheduler = Scheduler()
+    scheduler.close()
+    scheduler.add(Every(1), print)
+
+
+def two_runs():
+    scheduler = Scheduler()
+    scheduler._runs[object()] = None
+    scheduler.run(Deadline.after(1))
 
 
 FAKE = FakeClock(1)
@@ -280,6 +294,50 @@ MESSAGES = [
     (
         lambda: as_tls(7, "tls"),
         ("tls must be an ssl.SSLContext or None, not 7: write tls=ssl.create_default_context()"),
+    ),
+    # schedulers
+    (
+        lambda: Scheduler(on_missed=1),
+        "on_missed must be a function or None, not 1",
+    ),
+    (
+        lambda: Scheduler(on_error=1),
+        "on_error must be a function or None, not 1",
+    ),
+    (
+        lambda: Every(1, missed="skip"),
+        "missed must be Missed.coalesce(), .skip() or .catch_up(10), not 'skip'",
+    ),
+    (
+        lambda: Scheduler().add(60, print),
+        "timetable must be Every(60), After(60), Once(5) or Daily(...), not 60",
+    ),
+    (
+        lambda: Scheduler().add(Every(1), 1),
+        "fn must be a function of a tick, not 1",
+    ),
+    (
+        lambda: Scheduler().add(Every(1), print, name=7),
+        "name must be a text that is not empty, not 7",
+    ),
+    (
+        lambda: Scheduler().add(Every(1), print, limit="1"),
+        "limit must be a number of seconds (int, float or timedelta), not str '1'",
+    ),
+    (
+        closed_scheduler,
+        "the scheduler is closed: nothing would ever run there",
+    ),
+    (
+        lambda: Scheduler(clock=FAKE).run(Deadline.after(1, clock=Hands())),
+        (
+            "the scheduler waits by <FakeClock at 1 s>, the deadline by Hands(): make both with "
+            "one clock"
+        ),
+    ),
+    (
+        two_runs,
+        "a scheduler has one runner at a time, and another run() is under way",
     ),
     # receiving
     (

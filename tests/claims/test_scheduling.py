@@ -7,6 +7,7 @@ import logging
 import pickle
 import threading
 from datetime import UTC, datetime, time, timedelta
+from functools import partial
 from itertools import pairwise
 from zoneinfo import ZoneInfo
 
@@ -660,6 +661,17 @@ def test_the_nearer_of_two_timelines_goes_first(world):
     assert [tick.name for tick in world.ticks] == ["before", "nine", "after"]
 
 
+@pytest.mark.parametrize(("seconds", "first"), [(65, "nine"), (55, "steady")])
+def test_of_two_that_are_late_the_later_one_goes_first(world, seconds, first):
+    world.clock.step_wall((utc(2026, 6, 1, 8, 59) - world.clock.wall.now()).total_seconds())
+    world.job(Every(seconds), name="steady")
+    world.job(Daily(time(9), zone="UTC", **FIRST), name="nine")
+    world.jump(70)
+    world.run(1)
+    assert {tick.name for tick in world.ticks} == {"nine", "steady"}
+    assert world.ticks[0].name == first
+
+
 # A70, and what is refused.
 
 
@@ -723,6 +735,51 @@ def test_a_wall_clock_that_tells_no_instant_is_told(world):
     scheduler = Scheduler(wall=Broken())
     with pytest.raises(ClockError, match="not an aware datetime"):
         scheduler.add(Daily(time(9), zone="UTC", **FIRST), print)
+    # Nor is it asked for what does not depend on it.
+    clock = FakeClock(auto_advance=True)
+    scheduler = Scheduler(wall=Broken(), clock=clock)
+    scheduler.add(Every(1), print)
+    assert scheduler.run(clock.deadline(4)).runs == 3
+
+
+class Wall:
+    def __init__(self, *instant):
+        self.instant = utc(*instant)
+
+    def now(self):
+        return self.instant
+
+
+def test_the_first_time_of_day_is_now_or_later():
+    daily = Daily(time(9), zone="UTC", **FIRST)
+    for wall, due in (
+        (Wall(2026, 6, 1, 9), utc(2026, 6, 1, 9)),
+        (Wall(2026, 6, 1, 9, 0, 0, 1), utc(2026, 6, 2, 9)),
+        (Wall(9999, 12, 31, 12), None),
+    ):
+        assert Scheduler(wall=wall).add(daily, print).next_due == due
+
+
+def test_a_job_has_the_name_of_its_function():
+    scheduler = Scheduler()
+    assert scheduler.add(Every(1), World.run).name == "World.run"
+    assert scheduler.add(Every(1), partial(print)).name == "partial"
+
+
+def test_what_was_taken_and_has_not_ended_is_put_back_once(world):
+    """G1: whatever interrupted it."""
+    agenda = world.scheduler._agenda
+    job = world.job(Every(5, first=0))
+    for _ in range(3):
+        due = agenda.take(0, lambda: 0)
+        assert due.job is job
+        assert agenda.take(0, lambda: 0) is None
+        for _ in range(2):
+            agenda.recover()
+        assert agenda.left(0, lambda: 0) == 0
+    agenda.ended(agenda.take(0, lambda: 0), None, 0, lambda: 0)
+    agenda.recover()
+    assert agenda.take(0, lambda: 0) is None
 
 
 def test_timetables_are_values():

@@ -114,7 +114,6 @@ class ScheduledJob:
         else:
             due = now + table.first_ns
         self._plan = (due, 0)
-        self._free = due or 0
 
     @property
     def _due(self) -> int | None:

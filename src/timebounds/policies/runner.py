@@ -32,6 +32,8 @@ __all__: list[str] = []
 class Runner:
     """Base of both schedulers."""
 
+    _counts: list[int]
+
     def __init__(
         self,
         *,
@@ -50,7 +52,6 @@ class Runner:
         self._agenda = Agenda()
         # The runs that were begun, in order: it is the turn of the first. Each takes itself off.
         self._runs: dict[object, None] = {}
-        self._counts = [0, 0, 0]
 
     def add(
         self,
