@@ -939,8 +939,42 @@ def test_an_error_after_the_caller_has_left_is_logged(caplog):
 
     asyncio.run(main())
     told = [record for record in caplog.records if "after its caller" in record.message]
-    assert [record.levelname for record in told] == ["ERROR", "INFO", "INFO"]
+    assert [(record.levelname, record.message) for record in told] == [
+        ("ERROR", "offload of Resource.work raised after its caller had left"),
+        ("INFO", "offload of Resource.work returned after its caller had left"),
+        ("INFO", "offload of Resource.work returned after its caller had left"),
+    ]
     assert told[0].exc_info[0] is Unexpected
+    caplog.clear()
+
+
+def test_a_clean_up_that_fails_after_the_caller_has_left_is_logged(caplog):
+    """O6."""
+    caplog.set_level(logging.INFO, "timebounds")
+
+    async def main():
+        resource = Resource(obeys=False)
+
+        def work(job):
+            job.own(resource, fails)
+            return resource.work()
+
+        task = asyncio.create_task(offload_job(work, deadline=far(), grace=0))
+        await started(resource)
+        await cancelled(task)
+        resource.gate.open()
+        await until(lambda: not stuck())
+
+    def fails(resource):
+        raise OSError("close")
+
+    asyncio.run(main())
+    [told] = [record for record in caplog.records if "after its caller" in record.message]
+    name = main.__qualname__ + ".<locals>.work"
+    assert told.message == (
+        f"offload of {name} has a clean-up that failed after its caller had left"
+    )
+    assert str(told.exc_info[1]) == "close"
     caplog.clear()
 
 
