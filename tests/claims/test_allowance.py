@@ -141,6 +141,10 @@ def test_jitter_is_applied_after_the_cap():
     assert Backoff.fixed(0, jitter=Jitter.FULL, rng=Says(math.nan)).delay(1) == 0.0
     decorrelated = Backoff.exponential(1, cap=20, jitter=Jitter.DECORRELATED, rng=Says(1.0))
     assert delays(RetryAllowance(4, decorrelated)) == [3.0, 9.0, 20.0, 20.0]
+    small = Backoff.exponential(0.1, cap=20, jitter=Jitter.DECORRELATED, rng=Says(1.0))
+    for allowance in (RetryAllowance(3, small), RetryAllowance(3, small).shared()):
+        assert delays(allowance) == pytest.approx([0.3, 0.9, 2.7])
+    assert small.delay(1) == pytest.approx(0.3)
     low = Backoff.exponential(1, cap=20, jitter=Jitter.DECORRELATED, rng=Says(0.0))
     assert delays(RetryAllowance(3, low)) == [1.0, 1.0, 1.0]
 

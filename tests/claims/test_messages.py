@@ -96,6 +96,8 @@ def two_runs():
     scheduler.run(Deadline.after(1))
 
 
+STOPPED = StopSignal()
+STOPPED.request("drain")
 FAKE = FakeClock(1)
 DEADLINE = FAKE.deadline(2)
 OTHER = Deadline.after(2, clock=Hands())
@@ -275,6 +277,22 @@ MESSAGES = [
         "`with attempt:` belongs, once, into `for attempt in policy.attempts(deadline):`",
     ),
     (
+        lambda: Backoff.fixed(1).delay(0),
+        "attempt must be at least 1, not 0",
+    ),
+    (
+        lambda: Backoff.fixed(1).delay("2"),
+        "attempt must be an int, not str '2'",
+    ),
+    (
+        lambda: Backoff.fixed(1).delay(1, -1),
+        "previous must be finite and at least 0.0, not -1",
+    ),
+    (
+        lambda: MinRate("1", 1),
+        "bytes_per_second must be a number, not str '1'",
+    ),
+    (
         lambda: MinRate(0, 1),
         "bytes_per_second must be more than 0: leave min_rate out for no minimum",
     ),
@@ -340,6 +358,13 @@ MESSAGES = [
         "a scheduler has one runner at a time, and another run() is under way",
     ),
     # receiving
+    (
+        lambda: receive(lambda r, d: r.receive_exactly(4, d.stopping(STOPPED)), Data(b"AB")),
+        (
+            "receive_exactly(4): stopped (drain) 0 s into the deadline of 2 s; 0 bytes kept for "
+            "resume() or discard()"
+        ),
+    ),
     (
         lambda: receive(lambda r, d: r.receive_exactly(4, d), Data(b"AB")),
         (

@@ -550,10 +550,22 @@ def test_a_releasing_block_is_entered_once():
 
     def work(job):
         block = job.releasing(print)
-        with block, pytest.raises(RuntimeError, match="entered once"):
+        with block, pytest.raises(RuntimeError) as caught:
             block.__enter__()
+        assert str(caught.value) == (
+            "a releasing block is entered once: call job.releasing(wake) again"
+        )
+        return job
 
-    asyncio.run(offload_job(work, deadline=far()))
+    job = asyncio.run(offload_job(work, deadline=far()))
+    with pytest.raises(RuntimeError) as caught:
+        job.releasing(print).__enter__()
+    assert str(caught.value) == (
+        "the job has returned: what it used is closed, or somebody else's by now"
+    )
+    with pytest.raises(TypeError) as caught:
+        job.releasing(7)
+    assert str(caught.value) == "wake must be a function without arguments, not 7"
 
 
 def test_a_stop_that_came_before_the_function_leaves_it_out():
