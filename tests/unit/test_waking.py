@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import select
 
+import pytest
+
 from timebounds import Deadline, StopSignal
-from timebounds.bounds.waking import Waker, wait_in_thread
+from timebounds.bounds import waking
+from timebounds.bounds.waking import Waker, Waking, wait_in_thread
 
 
 def waiting(fd):
@@ -29,6 +33,35 @@ def test_after_a_fork_the_pipe_is_the_other_processes():
     waker = Waker(os.getpid() + 1)
     waker.wake()
     assert waiting(waker.fd) == b""
+
+
+def test_all_who_wait_share_one_descriptor_in_each_process(monkeypatch):
+    """T2."""
+    stop, made = StopSignal(), []
+
+    def counted(pid):
+        made.append(pid)
+        return Waker(pid)
+
+    monkeypatch.setattr(waking, "Waker", counted)
+    for _ in range(2):
+        with Waking(stop):
+            pass
+    assert made == [*stop._waker] == [os.getpid()]
+
+
+def test_one_whose_making_was_interrupted_has_nothing_to_close():
+    Waker.__new__(Waker).__del__()
+
+
+def test_a_loops_thread_is_shown_the_way():
+    """R11's rule."""
+
+    async def main():
+        with pytest.raises(RuntimeError, match=r"StopSignal\.wait\b.* wait_requested\b"):
+            wait_in_thread(StopSignal(), Deadline.after(5))
+
+    asyncio.run(main())
 
 
 def test_who_waits_for_a_deadlines_own_stop_is_told_and_not_interrupted():
