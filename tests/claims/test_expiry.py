@@ -93,12 +93,12 @@ def test_a_wall_clock_that_returns_no_aware_datetime_is_an_error(reading):
 def test_it_saturates_at_the_ends_of_the_calendar():
     """N3."""
     latest = datetime.max.replace(tzinfo=UTC)
-    wall = Calendar(datetime(2000, 1, 1, 0, 0, 0, 17, tzinfo=UTC))
-    most = (latest - wall.reading) // timedelta(microseconds=1)
     # A float would not tell these apart.
-    for more in range(40):
-        beyond = timedelta(microseconds=most + more)
-        assert Expiry.after(beyond, clock=wall).at_utc == latest
+    for part in range(40):
+        wall = Calendar(datetime(2000, 1, 1, 0, 0, 0, part, tzinfo=UTC))
+        for more in (0, 1):
+            beyond = latest - wall.reading + timedelta(microseconds=more)
+            assert Expiry.after(beyond, clock=wall).at_utc == latest
     assert Expiry.after(1e15).at_utc == latest
     clock = Calendar(datetime(2000, 1, 1, tzinfo=UTC))
     assert Expiry.after(timedelta(days=2_000_000), clock=clock).at_utc == datetime(

@@ -375,7 +375,7 @@ def test_a_clock_that_fails_at_any_reading_hangs_nothing(fails_at, ends):
 
 def test_a_grace_of_nothing_is_over_at_once_on_a_fake_clock_too():
     """O6, N4, case A40: without a further advance."""
-    clock = FakeClock()
+    clock = FakeClock(100)
 
     async def main():
         resource = Resource(obeys=False)

@@ -100,6 +100,12 @@ def test_what_is_not_under_way_any_more_is_not_completed(clock):
     assert mailbox.take(102 * NS, piece) is None
     assert piece._ended is ended
     assert [*mailbox.history] == [ended]
+    # Nor what never was: it would take the place of what comes next.
+    following = work(clock, "following")
+    admit(mailbox, following, 102 * NS)
+    stranger = work(clock, "stranger")
+    assert mailbox.take(103 * NS, stranger) is following
+    assert (stranger._ended, following._ended) == (None, None)
 
 
 def test_what_is_late_or_stopped_says_by_how_much(clock):
