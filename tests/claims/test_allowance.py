@@ -84,6 +84,8 @@ def test_a_backoff_has_a_shape():
     assert delays(RetryAllowance(4, Backoff.linear(1, step=0.5, cap=2))) == [1.0, 1.5, 2.0, 2.0]
     assert delays(RetryAllowance(4, Backoff.linear(1, step=0, cap=2))) == [1.0] * 4
     assert delays(RetryAllowance(5, Backoff.exponential(1, cap=5))) == [1.0, 2.0, 4.0, 5.0, 5.0]
+    assert delays(RetryAllowance(5, Backoff.exponential(0.5, cap=5))) == [0.5, 1.0, 2.0, 4.0, 5.0]
+    assert delays(RetryAllowance(3, Backoff.exponential(2, factor=3, cap=9))) == [2.0, 6.0, 9.0]
     assert delays(RetryAllowance(3, Backoff.exponential(1, factor=1, cap=5))) == [1.0] * 3
     assert delays(RetryAllowance(2, Backoff.exponential(9, cap=5))) == [5.0] * 2
     assert delays(RetryAllowance(2, Backoff.exponential(0, cap=5))) == [0.0] * 2

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import select
 import sys
 import threading
 import time
@@ -337,6 +339,19 @@ def test_a_wait_that_is_over_leaves_nothing_at_its_future(monkeypatch):
         assert [alarm._handle.cancelled() for alarm in made] == [True, True]
 
     asyncio.run(main())
+
+
+def test_a_poll_without_a_limit_waits_for_what_comes():
+    """None is no limit."""
+    reads, writes = os.pipe()
+    try:
+        poller = select.poll()
+        poller.register(reads, select.POLLIN)
+        os.write(writes, b"!")
+        assert MONOTONIC.poll(poller, None) == [(reads, select.POLLIN)]
+    finally:
+        os.close(reads)
+        os.close(writes)
 
 
 def test_an_alarm_can_be_called_off_and_takes_any_size():

@@ -712,7 +712,7 @@ def test_a_deadline_of_a_real_clock_is_refused_on_it():
     done = []
 
     async def main():
-        with pytest.raises(ClockError, match=r"the loop runs on <FakeClock at 0 s> and this wait"):
+        with pytest.raises(ClockError) as enforced:
             async with enforcing(Deadline.after(5)):
                 pytest.fail("it has run")
         with pytest.raises(ClockError, match=r"use clock\.deadline\("):
@@ -723,7 +723,7 @@ def test_a_deadline_of_a_real_clock_is_refused_on_it():
             MONOTONIC.alarm(5, print)
         with pytest.raises(ClockError) as awaited:
             await MONOTONIC.await_done(asyncio.get_running_loop().create_future(), 5)
-        for caught in (asleep, alarmed, awaited):
+        for caught in (enforced, asleep, alarmed, awaited):
             assert str(caught.value) == (
                 "the loop runs on <FakeClock at 0 s> and this wait is on MonotonicClock(): "
                 "use clock.deadline(...)"

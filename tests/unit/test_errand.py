@@ -136,6 +136,49 @@ def test_what_is_shared_is_closed_once_and_where_closing_may_block():
     assert threads != [main]
 
 
+def test_what_comes_too_late_to_a_thread_closes_there():
+    """O1, O3."""
+    threads, clock = [], FakeClock(100)
+    held = custody([lambda: threads.append(threading.current_thread())], [])
+    work = errand(int, clock.deadline(1))
+    work.custody = held
+    held.enter(work)
+    held.end()
+    clock.advance(1)
+    work()
+    assert work.never_started
+    assert threads == [threading.current_thread()]
+
+
+def test_the_traceback_of_an_error_begins_in_the_function():
+    """O7: a frame of ours would hold it, and so itself."""
+
+    def fails():
+        raise OSError("refused")
+
+    work = errand(fails, Deadline.after(5))
+    work()
+    assert work.error.__traceback__.tb_frame.f_code is fails.__code__
+    assert work.error.__traceback__.tb_next is None
+
+
+@pytest.mark.parametrize("must_run", [True, False])
+def test_a_stop_releases_what_is_under_way(must_run):
+    """O1: also what must run, once it does."""
+    released = []
+
+    def fn():
+        work.stop.request()
+        return len(released)
+
+    work = Errand(
+        fn, (), Deadline.after(5), with_job=False, must_run=must_run,
+        release=lambda: released.append(1), on_late=None,
+    )  # fmt: skip
+    work()
+    assert work.value == (1,)
+
+
 @pytest.mark.parametrize("here", [True, False])
 def test_who_leaves_last_closes_in_its_own_thread(here):
     """O1."""

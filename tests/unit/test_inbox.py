@@ -58,6 +58,13 @@ def test_what_is_pending_serves_the_next_operation():
     assert inbox.state[2] is target
 
 
+def test_some_never_stays_unfinished():
+    """R8: whatever interrupts it, the position in the stream is known."""
+    inbox = holding(b"abcd", 1)
+    inbox.begin(Some(2, RetryAllowance(0)))
+    assert inbox.state == ([b"abcd"], 1, None, None)
+
+
 def test_what_is_pending_is_the_beginning_of_a_buffer():
     """R6."""
     inbox = holding(b"abcd", 1)
