@@ -948,6 +948,33 @@ def test_an_error_after_the_caller_has_left_is_logged(caplog):
     caplog.clear()
 
 
+def test_what_is_stuck_is_so_until_its_end_is_logged():
+    """O6: who sees that nothing is left inside has been told."""
+    seen = []
+
+    class Handler(logging.Handler):
+        def emit(self, record):
+            seen.append([each.name for each in stuck()])
+
+    async def main():
+        resource = Resource(obeys=False)
+        task = asyncio.create_task(
+            offload(resource.work, Unexpected("bug"), deadline=far(), grace=0)
+        )
+        await started(resource)
+        await cancelled(task)
+        resource.gate.open()
+        await until(lambda: not stuck())
+
+    handler = Handler(logging.ERROR)
+    logging.getLogger("timebounds").addHandler(handler)
+    try:
+        asyncio.run(main())
+    finally:
+        logging.getLogger("timebounds").removeHandler(handler)
+    assert seen == [["Resource.work"]]
+
+
 def test_a_clean_up_that_fails_after_the_caller_has_left_is_logged(caplog):
     """O6."""
     caplog.set_level(logging.INFO, "timebounds")

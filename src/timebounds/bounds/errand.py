@@ -237,10 +237,11 @@ class Errand(Generic[T]):
         if self.custody is not None:
             self.custody.leave(self, here=here)
         if self._fate.setdefault("leave", LEFT) is GIVEN_UP:
-            _left_inside.pop(self, None)
             # A handler of the caller's own may fail; whoever waits has to be told all the same.
             with suppress(Exception):
                 self.log()
+            # Last: who sees that nothing is left inside has been told how it ended.
+            _left_inside.pop(self, None)
         self.over = True
         if tell is not None:
             tell()
