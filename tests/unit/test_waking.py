@@ -50,7 +50,7 @@ def test_all_who_wait_share_one_descriptor_in_each_process(monkeypatch):
     assert made == [*stop._waker] == [os.getpid()]
 
 
-def test_one_whose_making_was_interrupted_has_nothing_to_close():
+def test_a_waker_half_made_has_nothing_to_close():
     Waker.__new__(Waker).__del__()
 
 
