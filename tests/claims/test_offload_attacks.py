@@ -515,13 +515,16 @@ def test_an_error_at_the_deadline_is_the_deadlines(kind):
 
 def test_the_functions_own_deadline_error_has_the_report():
     """D6: `error.report` tells the rest."""
-    clock = FakeClock()
+    clock, ended = FakeClock(), threading.Event()
 
     def work(job):
+        job.own(ended, threading.Event.set)
         clock.jump(1)
         job.deadline.check("mine")
 
     async def main():
+        # The loop comes to its alarm when the function has ended.
+        asyncio.get_running_loop().call_soon(ended.wait, 20)
         with pytest.raises(DeadlineExceeded, match="mine") as caught:
             await offload_job(work, deadline=clock.deadline(1))
         assert caught.value.report.outcome is OffloadOutcome.DEADLINE_EXPIRED
