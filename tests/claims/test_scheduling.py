@@ -594,7 +594,9 @@ def test_a_daily_job_runs_by_the_wall_clock_and_its_key_is_the_local_time(world)
     world.clock.step_wall((utc(2026, 6, 1, 6) - world.clock.wall.now()).total_seconds())
     job = world.job(Daily(time(9), zone="Europe/Berlin", **FIRST), name="report")
     assert job.next_due == utc(2026, 6, 1, 7)
-    world.run(86_400 + 3601)
+    world.run(3601)
+    world.jump(82_000)
+    world.run(4400)
     assert [(tick.key, tick.due, tick.fired) for tick in world.ticks] == [
         ("report@2026-06-01T09:00:00+02:00", utc(2026, 6, 1, 7), utc(2026, 6, 1, 7)),
         ("report@2026-06-02T09:00:00+02:00", utc(2026, 6, 2, 7), utc(2026, 6, 2, 7)),

@@ -390,6 +390,7 @@ TestOffload = Offload.TestCase
 TestOffload.settings = settings(max_examples=300, stateful_step_count=12, deadline=None)
 
 
+@pytest.mark.slow
 def test_the_model_reaches_what_it_speaks_of(monkeypatch):
     """Q4: each ending comes up, many times in a run."""
     seen = Counter()

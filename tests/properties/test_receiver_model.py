@@ -261,6 +261,7 @@ TestReceiver = Model.TestCase
 TestReceiver.settings = settings(max_examples=300, stateful_step_count=30, deadline=None)
 
 
+@pytest.mark.slow
 def test_the_model_reaches_what_it_speaks_of(monkeypatch):
     """Q4: each interesting state comes up, many times in a run."""
     seen = Counter()
