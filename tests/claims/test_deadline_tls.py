@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 import ssl
@@ -44,6 +45,41 @@ def test_a_tls_read_ends_at_the_deadline_exactly(clock, call):
         with pytest.raises(DeadlineExceeded, match=r"^recv: the deadline of 1 s was reached$"):
             TLS_READING[call](sock)
         assert clock.now() == 1.0
+
+
+PLAIN = {
+    "recv": lambda sock: sock.recv(9),
+    "recv_into": lambda sock: sock.recv_into(bytearray(9)),
+    "recv at once": lambda sock: sock.recv(9, socket.MSG_DONTWAIT),
+    "send": lambda sock: sock.send(b"secret"),
+    "sendall": lambda sock: sock.sendall(b"secret"),
+    "sendto": lambda sock: sock.sendto(b"secret", None),
+}
+
+
+@pytest.mark.parametrize("call", PLAIN)
+def test_nothing_goes_past_tls_while_another_thread_closes(call, monkeypatch):
+    """W1: the session is let go of a moment before the descriptor."""
+    close, ended = socket.socket._real_close, []
+
+    def between(sock):
+        monkeypatch.undo()
+        assert sock._sslobj is None
+        assert sock.fileno() >= 0
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            PLAIN[call](sock)
+        ended.append(sock)
+        close(sock)
+
+    with tls_pair(None) as (sock, peer):
+        if "recv" in call:
+            peer.sendall(b"what is encrypted")
+            assert select.select([sock], [], [], 20)[0]
+        monkeypatch.setattr(socket.socket, "_real_close", between)
+        sock.close()
+        assert ended == [sock]
+        # What came in plain text would be no record.
+        assert "recv" in call or peer.recv(9) == b""
 
 
 @pytest.mark.parametrize("call", TLS_WRITING)

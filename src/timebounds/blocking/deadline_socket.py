@@ -19,6 +19,7 @@ import threading
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 from timebounds._checks import shown
+from timebounds.blocking.below_tls import BelowTls
 from timebounds.blocking.bounded_calls import BoundedCalls
 from timebounds.blocking.bounding import as_bound
 from timebounds.blocking.deadline_file import DeadlineFile, RawFile, TextFile
@@ -169,7 +170,7 @@ def _file(
 
 
 # The stubs narrow what TLS sockets take: only the names of arguments and datagrams differ.
-class DeadlineTlsSocket(DeadlineSocket, ssl.SSLSocket):  # type: ignore[misc] # pyright: ignore[reportIncompatibleMethodOverride]
+class DeadlineTlsSocket(DeadlineSocket, ssl.SSLSocket, BelowTls):  # type: ignore[misc] # pyright: ignore[reportIncompatibleMethodOverride]
     """A `DeadlineSocket` over TLS. Made by `DeadlineSocket`, `wrap_tls` or `bounded_tls`."""
 
     # It has none: its descriptor is non-blocking.
