@@ -15,7 +15,10 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer, WriteableBuffer
 
 __all__: list[str] = []
 
@@ -31,20 +34,20 @@ class BelowTls(socket.socket):
         if self._closed and self._io_refs <= 0:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF))
 
-    def recv(self, *args: Any) -> bytes:
+    def recv(self, bufsize: int, flags: int = 0, /) -> bytes:
         """Receive, where the connection is not about to end."""
         self._must_be_open()
-        return super().recv(*args)
+        return super().recv(bufsize, flags)
 
-    def recv_into(self, *args: Any) -> int:
+    def recv_into(self, buffer: WriteableBuffer, nbytes: int = 0, flags: int = 0) -> int:
         """Receive into a buffer, where the connection is not about to end."""
         self._must_be_open()
-        return super().recv_into(*args)
+        return super().recv_into(buffer, nbytes, flags)
 
-    def send(self, *args: Any) -> int:
+    def send(self, data: ReadableBuffer, flags: int = 0, /) -> int:
         """Send, where the connection is not about to end."""
         self._must_be_open()
-        return super().send(*args)
+        return super().send(data, flags)
 
     def sendto(self, *args: Any) -> int:
         """Send, where the connection is not about to end."""
