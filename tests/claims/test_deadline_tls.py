@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import signal
@@ -53,7 +54,7 @@ PLAIN = {
     "recv at once": lambda sock: sock.recv(9, socket.MSG_DONTWAIT),
     "send": lambda sock: sock.send(b"secret"),
     "sendall": lambda sock: sock.sendall(b"secret"),
-    "sendto": lambda sock: sock.sendto(b"secret", None),
+    "sendto": lambda sock: sock.sendto(b"secret", ("127.0.0.1", 1)),
 }
 
 
@@ -80,6 +81,35 @@ def test_nothing_goes_past_tls_while_another_thread_closes(call, monkeypatch):
         assert ended == [sock]
         # What came in plain text would be no record.
         assert "recv" in call or peer.recv(9) == b""
+
+
+@pytest.mark.parametrize("call", PLAIN)
+def test_before_tls_its_calls_are_the_connections(call):
+    """W1: it is the system that says what is missing."""
+    client, _ = contexts()
+    bounded_tls(client)
+    with unborn(client) as sock, pytest.raises(OSError) as told:
+        PLAIN[call](sock)
+    assert told.value.errno in {errno.ENOTCONN, errno.EPIPE}
+
+
+def test_a_file_outlives_a_socket_that_was_unwrapped():
+    """W2: as it does without TLS."""
+    with tls_pair(Deadline.after(60)) as (sock, theirs):
+        left = []
+        with running(lambda stop: left.append(theirs.unwrap())):
+            plain_again = sock.unwrap()
+        file = plain_again.makefile("rwb", buffering=0)
+        plain_again.close()
+        file.write(b"ping")
+        assert left[0].recv(4) == b"ping"
+        left[0].sendall(b"pong")
+        left[0].close()
+        room = bytearray(4)
+        assert file.readinto(room) == 4
+        assert room == b"pong"
+        file.close()
+        assert sock.fileno() == -1
 
 
 @pytest.mark.parametrize("call", TLS_WRITING)
