@@ -72,6 +72,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "blocking.sender",
         "blocking.bounding",
         "blocking.deadline_file",
+        "blocking.below_tls",
         "blocking.bounded_calls",
         "blocking.deadline_socket",
         "blocking.dial_port",
