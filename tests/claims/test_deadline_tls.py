@@ -83,6 +83,23 @@ def test_nothing_goes_past_tls_while_another_thread_closes(call, monkeypatch):
         assert "recv" in call or peer.recv(9) == b""
 
 
+@pytest.mark.parametrize("call", ["recv", "recv_into"])
+def test_what_another_thread_has_closed_meanwhile_is_no_end_of_the_stream(call, monkeypatch):
+    """W1, R7: to CPython 3.11 it is."""
+
+    def closed_meanwhile(sock, *_):
+        sock.close()
+        return b""
+
+    with tls_pair() as (sock, _):
+        with monkeypatch.context() as patch:
+            patch.setattr(ssl.SSLSocket, "read", lambda *_: b"")
+            assert not PLAIN[call](sock)
+        monkeypatch.setattr(ssl.SSLSocket, "read", closed_meanwhile)
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            PLAIN[call](sock)
+
+
 @pytest.mark.parametrize("call", PLAIN)
 def test_before_tls_its_calls_are_the_connections(call):
     """W1: it is the system that says what is missing."""

@@ -270,7 +270,11 @@ class DeadlineTlsSocket(DeadlineSocket, ssl.SSLSocket, BelowTls):  # type: ignor
     def read(self, len: int = 1024, buffer: Any = None) -> Any:  # noqa: A002
         """Receive at most `len` bytes."""
         read: Any = super().read  # pyright: ignore[reportDeprecated]
-        return self._do("recv", select.POLLIN, self._alone, read, len, buffer)
+        got = self._do("recv", select.POLLIN, self._alone, read, len, buffer)
+        if not got:
+            # To CPython 3.11 a descriptor that was closed meanwhile is an end of the stream.
+            self._must_be_open()
+        return got
 
     def write(self, data: ReadableBuffer) -> int:
         """Send some of `data`, at most one record; return how many bytes."""
