@@ -10,7 +10,7 @@ import socket
 import ssl
 import struct
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 from drop_in import (
@@ -79,8 +79,10 @@ def test_nothing_goes_past_tls_while_another_thread_closes(call, monkeypatch):
         monkeypatch.setattr(socket.socket, "_real_close", between)
         sock.close()
         assert ended == [sock]
-        # What came in plain text would be no record.
-        assert "recv" in call or peer.recv(9) == b""
+        # What came in plain text would be no record. Tickets that nobody has read reset the line.
+        if "recv" not in call:
+            with suppress(ConnectionResetError):
+                assert peer.recv(9) == b""
 
 
 @pytest.mark.parametrize("call", ["recv", "recv_into"])
