@@ -52,6 +52,8 @@ PLAIN = {
     "recv": lambda sock: sock.recv(9),
     "recv_into": lambda sock: sock.recv_into(bytearray(9)),
     "recv at once": lambda sock: sock.recv(9, socket.MSG_DONTWAIT),
+    "recvfrom": lambda sock: sock.recvfrom(9),
+    "recvfrom_into": lambda sock: sock.recvfrom_into(bytearray(9)),
     "send": lambda sock: sock.send(b"secret"),
     "sendall": lambda sock: sock.sendall(b"secret"),
     "sendto": lambda sock: sock.sendto(b"secret", ("127.0.0.1", 1)),

@@ -44,6 +44,18 @@ class BelowTls(socket.socket):
         self._must_be_open()
         return super().recv_into(buffer, nbytes, flags)
 
+    def recvfrom(self, bufsize: int, flags: int = 0, /) -> tuple[bytes, Any]:
+        """Receive, where the connection is not about to end."""
+        self._must_be_open()
+        return super().recvfrom(bufsize, flags)
+
+    def recvfrom_into(
+        self, buffer: WriteableBuffer, nbytes: int = 0, flags: int = 0
+    ) -> tuple[int, Any]:
+        """Receive into a buffer, where the connection is not about to end."""
+        self._must_be_open()
+        return super().recvfrom_into(buffer, nbytes, flags)
+
     def send(self, data: ReadableBuffer, flags: int = 0, /) -> int:
         """Send, where the connection is not about to end."""
         self._must_be_open()
